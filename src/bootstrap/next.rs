@@ -267,7 +267,7 @@ impl Selection {
         }
     }
 
-    /// Records that no source offers the planned incremental archive, or another one, any more.
+    /// Records that no source offers the planned incremental archive any more.
     pub fn record_vanished(&mut self, planned: &Attempt) {
         let full = planned.full.first_location();
         let message = format!("no source has an incremental archive on {full} any more");

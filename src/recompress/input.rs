@@ -35,7 +35,7 @@ impl<'s> RecompressInput<'s> {
         match source {
             RecompressSource::File(path) => {
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
-                // The file is read in order. Only the writer's settings are used of its index.
+                // The file is read in order. Its index serves only to tell the writer's settings.
                 let archive = OpenArchive::open(&path, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }

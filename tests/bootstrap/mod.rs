@@ -47,11 +47,11 @@ pub struct Mirror {
     /// Directory with the older full archive.
     old_dir: TempDir,
     /// Name of the older full archive.
-    old: String,
+    old_name: String,
     /// Name of the newest full archive.
-    new: String,
+    new_name: String,
     /// Name of the incremental archive.
-    rebased: String,
+    rebased_name: String,
 }
 
 impl Mirror {
@@ -59,18 +59,18 @@ impl Mirror {
         let dir = temp_dir();
         let old_dir = temp_dir();
         let [old, new] = two_full_archives("agave-4.2.2", dir.path());
-        let rebased = name(&rebase(&[&new], &old, dir.path(), &["--frame-size", "64KiB"]));
+        let rebased_name = name(&rebase(&[&new], &old, dir.path(), &["--frame-size", "64KiB"]));
         fs::copy(&old, old_dir.path().join(name(&old))).expect("copied");
-        let old = name(&old);
-        let new = name(&new);
-        Self { server: Server::start_in(dir, &[]), old_dir, old, new, rebased }
+        let old_name = name(&old);
+        let new_name = name(&new);
+        Self { server: Server::start_in(dir, &[]), old_dir, old_name, new_name, rebased_name }
     }
 
     /// Copies the older full archive into a directory. Returns its path there.
     fn copy_old_to(&self, dir: &Path) -> PathBuf {
         fs::create_dir_all(dir).expect("made");
-        fs::copy(self.old_dir.path().join(&self.old), dir.join(&self.old)).expect("copied");
-        dir.join(&self.old)
+        fs::copy(self.old_dir.path().join(&self.old_name), dir.join(&self.old_name)).expect("copied");
+        dir.join(&self.old_name)
     }
 
     /// Restores the older full archive with the rebased one. Returns the files of the ledger.
@@ -78,7 +78,7 @@ impl Mirror {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
         let old = self.copy_old_to(dir.path());
-        let rebased = self.server.path(&self.rebased);
+        let rebased = self.server.path(&self.rebased_name);
         let output = run_to_json(&["restore", text(&old), text(&rebased), "--ledger", text(&ledger)]);
         assert_eq!(output.code, Some(0), "{output:?}");
         ledger_tree(&ledger)
@@ -97,7 +97,7 @@ impl Mirror {
     /// Starts a server that has only the newest full archive, like a validator.
     fn start_validator(&self) -> Server {
         let dir = temp_dir();
-        fs::copy(self.server.path(&self.new), dir.path().join(&self.new)).expect("copied");
+        fs::copy(self.server.path(&self.new_name), dir.path().join(&self.new_name)).expect("copied");
         Server::start_in(dir, &[])
     }
 }
@@ -120,7 +120,7 @@ struct FleetMirror {
     /// Paths of the older full archives, each of which a node of the fleet has.
     olds: Vec<PathBuf>,
     /// Name of the newest full archive.
-    new: String,
+    new_name: String,
     /// Snapshot hash of the newest state.
     hash: String,
     genesis_dir: TempDir,
@@ -149,14 +149,14 @@ impl FleetMirror {
         for old in &olds {
             rebase(&[&new], old, dir.path(), &[]);
         }
-        let new = name(&new);
-        let hash = slotpress_format::ArchiveName::parse(&new).expect("a name").hash.to_string();
-        Self { server: Server::start_in(dir, &[]), olds, new, hash, genesis_dir, _old_dir: old_dir }
+        let new_name = name(&new);
+        let hash = slotpress_format::ArchiveName::parse(&new_name).expect("a name").hash.to_string();
+        Self { server: Server::start_in(dir, &[]), olds, new_name, hash, genesis_dir, _old_dir: old_dir }
     }
 
     /// Asserts that Agave itself loads the ledger, if `AGAVE_ORACLE` is set.
-    fn assert_loads(&self, ledger: &Path) {
-        let slot = slotpress_format::ArchiveName::parse(&self.new).expect("a name").slot;
+    fn assert_agave_loads(&self, ledger: &Path) {
+        let slot = slotpress_format::ArchiveName::parse(&self.new_name).expect("a name").slot;
         for oracle in Oracle::all() {
             let snapshot = ledger.join(format!("snapshots/{slot}"));
             oracle.load_dir(&snapshot, &[ledger.join("accounts")], self.genesis_dir.path());

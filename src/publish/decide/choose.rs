@@ -89,15 +89,15 @@ impl ArchiveSet {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinChanges {
-    pub add: Vec<ArchiveName>,
-    pub drop: Vec<ArchiveName>,
+    pub to_pin: Vec<ArchiveName>,
+    pub to_unpin: Vec<ArchiveName>,
     pub no_room: Vec<ArchiveName>,
 }
 
 impl TargetState {
     /// True if the target has neither answered nor failed yet: nothing is prepared for it.
     pub fn is_untried(&self) -> bool {
-        !self.is_known && self.retry.failures == 0
+        !self.is_read && self.retry.failures == 0
     }
 
     fn published(&self) -> &ArchiveSet {
@@ -221,7 +221,7 @@ impl Planner<'_> {
                 bytes = new_bytes;
                 kept.insert(key);
                 if !pinned.contains(&key) {
-                    pins.add.push(archive.name.clone());
+                    pins.to_pin.push(archive.name.clone());
                 }
             } else if !pins.no_room.contains(&archive.name) {
                 pins.no_room.push(archive.name.clone());
@@ -229,7 +229,7 @@ impl Planner<'_> {
         }
         for archive in &self.scan.pinned {
             if !kept.contains(&key_of(&archive.name)) {
-                pins.drop.push(archive.name.clone());
+                pins.to_unpin.push(archive.name.clone());
             }
         }
         pins

@@ -40,7 +40,7 @@ fn ready_rebase(name: ArchiveName) -> PreparedArchive {
 fn target_with(names: &[ArchiveName]) -> TargetState {
     let contents =
         TargetContents { published: ArchiveSet::from_archives(&archives(names)), ..TargetContents::default() };
-    TargetState { contents, is_known: true, ..TargetState::default() }
+    TargetState { contents, is_read: true, ..TargetState::default() }
 }
 
 /// Leaks the options, which are small, so that they are `'static`.
@@ -82,7 +82,7 @@ fn the_newest_full_archive_comes_before_its_newest_incremental_one() {
     let seen = [full(100), full(200), incremental(200, 210), incremental(200, 220), incremental(100, 190)];
     let mut planner = planner_with(&seen, vec![target_with(&[])]);
     assert_eq!(next_prepared(&planner), Some(full(200)));
-    assert_eq!(planner.choose_pins().add, [full(200)]);
+    assert_eq!(planner.choose_pins().to_pin, [full(200)]);
     planner.scan.ready = ready_archives(&[full(200)]);
     assert_eq!(next_prepared(&planner), Some(incremental(200, 220)), "it is not published yet, but it will be");
     planner.scan.ready.extend(ready_archives(&[incremental(200, 220)]));
@@ -102,7 +102,7 @@ fn an_incremental_archive_waits_for_its_turn() {
     assert_eq!((next_prepared(&planner), planner.choose_pins()), (None, PinChanges::default()));
     planner.scan.since_incremental = Some(Duration::from_secs(300));
     assert_eq!(
-        (next_prepared(&planner), planner.choose_pins().add),
+        (next_prepared(&planner), planner.choose_pins().to_pin),
         (Some(incremental(1, 5)), vec![incremental(1, 5)])
     );
     planner.preparing = Some(incremental(1, 5));
@@ -124,14 +124,14 @@ fn older_baseless_and_refused_archives_are_left_out() {
 fn an_archive_that_fails_repeatedly_blocks_no_other_and_stays_pinned() {
     let mut planner = planner_with(&[full(8), full(9), incremental(5, 7)], vec![target_with(&[full(5)])]);
     planner.retries.insert(key_of(&full(9)), retry_after_three_failures());
-    assert_eq!((next_prepared(&planner), planner.choose_pins().add), (Some(full(8)), vec![full(9), full(8)]));
+    assert_eq!((next_prepared(&planner), planner.choose_pins().to_pin), (Some(full(8)), vec![full(9), full(8)]));
     planner.retries.insert(key_of(&full(8)), retry_after_three_failures());
     assert_eq!(
-        (next_prepared(&planner), planner.choose_pins().add),
+        (next_prepared(&planner), planner.choose_pins().to_pin),
         (Some(incremental(5, 7)), vec![full(9), incremental(5, 7)])
     );
     planner.retries.clear();
-    assert_eq!((next_prepared(&planner), planner.choose_pins().add), (Some(full(9)), vec![full(9)]));
+    assert_eq!((next_prepared(&planner), planner.choose_pins().to_pin), (Some(full(9)), vec![full(9)]));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_failed_incremental_archive_is_tried_again_at_the_announced_time() {
         planner.record_scan(scan.clone(), 1);
         let events = mem::take(&mut planner.events);
         let [PublishEvent::Failed { retry: Some(retry), .. }] = &events[..] else { panic!("{events:?}") };
-        assert_eq!(planner.choose_pins().drop, [], "attempt {attempt}: it stays pinned");
+        assert_eq!(planner.choose_pins().to_unpin, [], "attempt {attempt}: it stays pinned");
         assert_eq!(planner.begin_preparing(), None, "attempt {attempt}: not yet");
         let later = planner.now + *retry;
         planner.set_time(later);
@@ -193,14 +193,14 @@ fn a_target_that_lags_gets_only_the_newest_pair() {
 fn unneeded_pins_are_dropped_and_pins_stay_within_their_limit() {
     let mut planner = planner_with(&[], vec![target_with(&[full(9)])]);
     planner.scan.pinned = archives(&[full(9), full(12)]);
-    assert_eq!(planner.choose_pins(), PinChanges { drop: vec![full(9)], ..PinChanges::default() });
+    assert_eq!(planner.choose_pins(), PinChanges { to_unpin: vec![full(9)], ..PinChanges::default() });
     planner.preparing = Some(full(12));
     planner.scan.seen = archives(&[full(20)]);
-    assert_eq!(planner.choose_pins().add, [full(20)]);
+    assert_eq!(planner.choose_pins().to_pin, [full(20)]);
     planner.options = leak(options().pin_bytes(15));
     assert_eq!(
         planner.choose_pins(),
-        PinChanges { drop: vec![full(9)], no_room: vec![full(20)], ..PinChanges::default() }
+        PinChanges { to_unpin: vec![full(9)], no_room: vec![full(20)], ..PinChanges::default() }
     );
 }
 
@@ -284,8 +284,8 @@ fn an_ordinary_archive_on_an_old_one_is_not_wanted() {
     assert_eq!(planner.find_unneeded(), [&incremental(100, 200)]);
 }
 
-/// A rebased archive is not the newest even if its full archive is, because a newer one was
-/// removed.
+/// A rebased archive never counts as the newest, even if its full archive is the newest because a newer
+/// full archive was removed.
 #[test]
 fn a_rebased_archive_is_never_the_newest() {
     let target = |names: &[ArchiveName]| {
@@ -313,8 +313,8 @@ fn some_archives() -> impl Strategy<Value = Vec<ArchiveName>> {
 }
 
 proptest! {
-    /// Each rebased archive reaches the targets and none is made twice. Everything else happens as it
-    /// does without rebasing.
+    /// Each rebased archive reaches the targets, and none is made twice. All other decisions are the same
+    /// as without rebasing.
     #[test]
     fn rebased_archives_change_nothing_else(
         seen in some_archives(),

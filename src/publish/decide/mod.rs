@@ -90,7 +90,7 @@ pub struct TargetStatus<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct TargetState {
     contents: TargetContents,
-    is_known: bool,
+    is_read: bool,
     is_dir: bool,
     is_busy: bool,
     sending: Option<ArchiveName>,
@@ -226,7 +226,7 @@ impl<'a> Planner<'a> {
     pub fn next_actions(&mut self) -> Actions {
         let mut pins = self.choose_pins();
         let delete = self.archives_to_delete();
-        pins.drop.append(&mut self.stale_pins);
+        pins.to_unpin.append(&mut self.stale_pins);
         for name in pins.no_room {
             self.leave_out(name, "there is no room for its pin".to_string(), "give more room for pins: --pin-bytes");
         }
@@ -235,12 +235,12 @@ impl<'a> Planner<'a> {
         {
             task.stop.cancel();
         }
-        let is_over = self.damaged.is_empty() && pins.drop.is_empty() && delete.is_empty() && self.is_over();
-        let is_to_pin = |archive: &&Archive| pins.add.contains(&archive.name);
+        let is_over = self.damaged.is_empty() && pins.to_unpin.is_empty() && delete.is_empty() && self.is_over();
+        let is_to_pin = |archive: &&Archive| pins.to_pin.contains(&archive.name);
         let pin = self.scan.seen.iter().filter(is_to_pin).cloned().collect();
-        self.scan.pinned.retain(|archive| !pins.drop.contains(&archive.name));
+        self.scan.pinned.retain(|archive| !pins.to_unpin.contains(&archive.name));
         self.scan.ready.retain(|ready| !delete.contains(&ready.archive.name));
-        Actions { damaged: mem::take(&mut self.damaged), unpin: pins.drop, pin, delete, is_over }
+        Actions { damaged: mem::take(&mut self.damaged), unpin: pins.to_unpin, pin, delete, is_over }
     }
 
     fn archives_to_delete(&self) -> Vec<ArchiveName> {
@@ -257,7 +257,7 @@ impl<'a> Planner<'a> {
     pub fn begin_target(&mut self, number: usize) -> bool {
         let target = &self.targets[number];
         let may_begin = target.retry.is_due(self.now) && !target.retry.is_given_up(self.options.once);
-        let begins = may_begin && (!target.is_known || self.next_for_target(target).is_some());
+        let begins = may_begin && (!target.is_read || self.next_for_target(target).is_some());
         self.targets[number].is_busy = begins;
         begins
     }
@@ -266,7 +266,7 @@ impl<'a> Planner<'a> {
     pub fn next_to_send(&mut self, number: usize, contents: &TargetContents) -> Option<PreparedArchive> {
         let target = &mut self.targets[number];
         target.contents = contents.clone();
-        target.is_known = true;
+        target.is_read = true;
         target.sending = None;
         let name = self.next_for_target(&self.targets[number])?.clone();
         let next = self.scan.ready.iter().find(|ready| ready.archive.name == name).cloned();
@@ -281,7 +281,7 @@ impl<'a> Planner<'a> {
     /// With `--once`: true if every task is done, or has failed.
     fn is_over(&self) -> bool {
         let is_done = |target: &TargetState| {
-            let has_all = || target.is_known && self.next_for_target(target).is_none();
+            let has_all = || target.is_read && self.next_for_target(target).is_none();
             !target.is_busy && (target.retry.is_given_up(true) || has_all())
         };
         let is_all_rebased = self.rebasing.is_none() && self.needed_rebases().is_empty();
@@ -302,7 +302,7 @@ impl<'a> Planner<'a> {
         let newest = refused.into_iter().map(|(name, _)| name).max_by_key(|name| name.slot);
         let Some(name) = newest else { return Ok(()) };
         let is_newer = |target: &TargetState| target.contents.published.keys.iter().all(|key| key.slot < name.slot);
-        if !self.targets.iter().any(|target| target.is_known && is_newer(target)) {
+        if !self.targets.iter().any(|target| target.is_read && is_newer(target)) {
             return Ok(());
         }
         let message = format!("{name} is damaged, and no archive of its slot or newer is published");
@@ -314,7 +314,7 @@ impl<'a> Planner<'a> {
         self.targets.iter().map(|target| {
             let is_lacked = |name: &&ArchiveName| target.contents.published.wants(name);
             let backlog = if target.is_untried() { 0 } else { self.ready_names().filter(is_lacked).count() };
-            TargetStatus { contents: &target.contents, backlog, is_up: target.is_known && target.retry.failures == 0 }
+            TargetStatus { contents: &target.contents, backlog, is_up: target.is_read && target.retry.failures == 0 }
         })
     }
 }

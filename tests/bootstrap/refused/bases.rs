@@ -12,7 +12,7 @@ fn only_full_archives_are_bases() {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let url = mirror.server.url("");
-    for base in [mirror.server.path(&mirror.rebased), dir.path().join(&mirror.old), fixture("genesis.bin")] {
+    for base in [mirror.server.path(&mirror.rebased_name), dir.path().join(&mirror.old_name), fixture("genesis.bin")] {
         let output = run_to_json(&["bootstrap", &url, "--ledger", text(&ledger), "--base", text(&base)]);
         assert_eq!(output.code, Some(2), "{output:?}");
         assert!(output.stderr.contains("is not the file of a full archive"), "{output:?}");
@@ -30,17 +30,17 @@ fn a_base_with_a_newer_archive_beside_it_is_used_only_to_replace_a_state() {
     let ledger = dir.path().join("ledger");
     let url = mirror.server.url("");
     mirror.copy_old_to(&ledger);
-    let between = mirror.old.replace("-26-", "-30-");
-    fs::copy(ledger.join(&mirror.old), ledger.join(&between)).expect("copied");
+    let between = mirror.old_name.replace("-26-", "-30-");
+    fs::copy(ledger.join(&mirror.old_name), ledger.join(&between)).expect("copied");
     let output = run_to_json(&["bootstrap", &url, "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    assert_eq!(output.line("bootstrap")["archives"][0]["name"], mirror.new.as_str());
+    assert_eq!(output.line("bootstrap")["archives"][0]["name"], mirror.new_name.as_str());
     fs::remove_dir_all(&ledger).expect("removed");
     mirror.copy_old_to(&ledger);
-    fs::copy(ledger.join(&mirror.old), ledger.join(&between)).expect("copied");
+    fs::copy(ledger.join(&mirror.old_name), ledger.join(&between)).expect("copied");
     let output = run_to_json(&["bootstrap", &url, "--ledger", text(&ledger), "--replace-state"]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
+    assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased_name.as_str());
     assert!(!ledger.join(&between).exists());
 }
 
@@ -58,6 +58,6 @@ fn a_base_of_another_cluster_is_not_used() {
     assert_eq!(output.code, Some(0), "{output:?}");
     let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
     assert_eq!(archives.len(), 1);
-    assert_eq!(archives[0]["name"], mirror.new.as_str());
+    assert_eq!(archives[0]["name"], mirror.new_name.as_str());
     assert!(!output.stderr.contains("for nothing"), "{output:?}");
 }

@@ -17,7 +17,7 @@ fn assert_newest_full_alone(mirror: &Mirror, url: &str, ledger: &Path, case: &st
     assert_eq!(output.code, Some(0), "{case}: {output:?}");
     let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
     assert_eq!(archives.len(), 1, "{case}: {output:?}");
-    assert_eq!(archives[0]["name"], mirror.new.as_str(), "{case}: {output:?}");
+    assert_eq!(archives[0]["name"], mirror.new_name.as_str(), "{case}: {output:?}");
     assert!(output.stderr.contains("is not used any more"), "{case}: {output:?}");
     assert!(
         !relative_paths(ledger).iter().any(|name| name.starts_with("slotpress-fetch")),
@@ -58,25 +58,25 @@ fn an_old_archive_with_another_state_is_not_used() {
     storage.content[48] ^= 1;
     fs::write(&old, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
     let stderr = assert_newest_full_alone(&mirror, &url, &ledger, "other lamports");
-    assert!(stderr.contains(&format!("of {} were fetched for nothing", mirror.rebased)), "{stderr}");
+    assert!(stderr.contains(&format!("of {} were fetched for nothing", mirror.rebased_name)), "{stderr}");
 }
 
 /// The rebased archive is gone, damaged, or shorter than the source says.
 #[test]
 fn an_unusable_rebased_archive_is_not_used() {
     let mirror = Mirror::start();
-    let files = mirror.read_files(&[&mirror.new, &mirror.rebased]);
+    let files = mirror.read_files(&[&mirror.new_name, &mirror.rebased_name]);
     let list = mirror.archive_list();
-    let mut damaged = files[&mirror.rebased].clone();
+    let mut damaged = files[&mirror.rebased_name].clone();
     let middle = damaged.len() / 3;
     damaged[middle] ^= 1;
-    let cut = files[&mirror.rebased][..damaged.len() / 2].to_vec();
+    let cut = files[&mirror.rebased_name][..damaged.len() / 2].to_vec();
     let faults: BTreeMap<&str, Option<Vec<u8>>> =
         [("gone", None), ("damaged", Some(damaged)), ("cut off", Some(cut))].into();
     for (case, rebased) in faults {
         let files = files.clone();
         let list = list.clone();
-        let name = mirror.rebased.clone();
+        let name = mirror.rebased_name.clone();
         let liar = Server::start(move |request: &Request, stream| {
             let mut files = files.clone();
             if request.path.ends_with("/api/v1/archives") {
@@ -108,8 +108,8 @@ fn a_rebased_archive_with_a_wrong_base_in_the_list_is_not_used() {
     let other = fixture_of("agave-4.4.0", "snapshot-26-");
     fs::copy(&other, ledger.join(name(&other))).expect("copied");
     let hash = |name: &str| slotpress_format::ArchiveName::parse(name).expect("a name").hash.to_string();
-    let list = mirror.archive_list().replace(&hash(&mirror.old), &hash(&name(&other)));
-    let liar = serve_with_list(mirror.read_files(&[&mirror.new, &mirror.rebased]), list);
+    let list = mirror.archive_list().replace(&hash(&mirror.old_name), &hash(&name(&other)));
+    let liar = serve_with_list(mirror.read_files(&[&mirror.new_name, &mirror.rebased_name]), list);
     let stderr = assert_newest_full_alone(&mirror, &liar.url(""), &ledger, "another chain");
     assert!(stderr.contains("for nothing"), "{stderr}");
 }
@@ -122,7 +122,7 @@ fn the_old_archive_stays_when_the_sources_fail() {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let old = mirror.copy_old_to(&ledger);
-    let files = mirror.read_files(&[&mirror.new, &mirror.rebased]);
+    let files = mirror.read_files(&[&mirror.new_name, &mirror.rebased_name]);
     // Answers HEAD, but sends no archive.
     let failing = Server::start(move |request: &Request, stream| {
         if request.path.ends_with("/api/v1/archives") {
@@ -139,7 +139,7 @@ fn the_old_archive_stays_when_the_sources_fail() {
     assert!(!ledger.join("snapshots/40").exists(), "{:?}", relative_paths(&ledger));
     let output = run_to_json(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
+    assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased_name.as_str());
 }
 
 /// The run scans the directory several times.

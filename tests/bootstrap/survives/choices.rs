@@ -25,8 +25,8 @@ fn the_new_full_archive_replaces_a_damaged_rebased_one() {
     let mirror = Mirror::start();
     let base = temp_dir();
     let old = mirror.copy_old_to(base.path());
-    let mut files = mirror.read_files(&[&mirror.new, &mirror.rebased]);
-    let rebased = files.get_mut(&mirror.rebased).expect("the archive");
+    let mut files = mirror.read_files(&[&mirror.new_name, &mirror.rebased_name]);
+    let rebased = files.get_mut(&mirror.rebased_name).expect("the archive");
     let middle = rebased.len() / 3;
     rebased[middle] ^= 1;
     let recompressed = temp_dir();
@@ -35,15 +35,15 @@ fn the_new_full_archive_replaces_a_damaged_rebased_one() {
     assert_eq!(output.code, Some(0), "{output:?}");
     let bytes = |path: &Path| fs::read(path).expect("read");
     let same = bytes(&old);
-    let other = bytes(&recompressed.path().join(&mirror.old));
+    let other = bytes(&recompressed.path().join(&mirror.old_name));
     for (is_in_ledger, mirrors_old) in [(false, same.clone()), (true, same), (true, other)] {
-        files.insert(mirror.old.clone(), mirrors_old);
+        files.insert(mirror.old_name.clone(), mirrors_old);
         let mut list: Value = serde_json::from_str(&mirror.archive_list()).expect("JSON");
-        let old_bytes = files[&mirror.old].len();
+        let old_bytes = files[&mirror.old_name].len();
         list["archives"]
             .as_array_mut()
             .expect("a list")
-            .insert(0, json!({"name": mirror.old, "size_bytes": old_bytes}));
+            .insert(0, json!({"name": mirror.old_name, "size_bytes": old_bytes}));
         let server = serve_with_list(files.clone(), list.to_string());
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
@@ -59,9 +59,9 @@ fn the_new_full_archive_replaces_a_damaged_rebased_one() {
         assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
         let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
         assert_eq!(archives.len(), 1, "{output:?}");
-        assert_eq!(archives[0]["name"], mirror.new.as_str(), "{output:?}");
+        assert_eq!(archives[0]["name"], mirror.new_name.as_str(), "{output:?}");
         let requests = server.requests();
-        assert!(!requests.iter().any(|request| is_get_of(request, &mirror.old)), "{output:?}");
+        assert!(!requests.iter().any(|request| is_get_of(request, &mirror.old_name)), "{output:?}");
         assert!(output.line("bootstrap")["given_up"].is_null(), "the new full archive has the same state: {output:?}");
     }
 }
@@ -142,7 +142,7 @@ fn a_newer_rebased_archive_is_fetched_onto_the_nodes_full_one() {
     assert_eq!(output.code, Some(0), "{output:?}");
     let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
     let names: Vec<Option<&str>> = archives.iter().map(|archive| archive["name"].as_str()).collect();
-    assert_eq!(names, [Some(name(&old).as_str()), Some(mirror.rebased.as_str())], "{output:?}");
+    assert_eq!(names, [Some(name(&old).as_str()), Some(mirror.rebased_name.as_str())], "{output:?}");
 }
 
 /// File or directory that replaces the base.
@@ -176,7 +176,7 @@ fn replace_base(base: &Path, kind: Replacement) {
 #[test]
 fn a_base_replaced_during_the_run_is_not_used() {
     let mirror = Mirror::start();
-    let files = mirror.read_files(&[&mirror.new, &mirror.rebased]);
+    let files = mirror.read_files(&[&mirror.new_name, &mirror.rebased_name]);
     let list = mirror.archive_list();
     for (is_late, is_in_ledger) in [(false, false), (true, false), (false, true), (true, true)] {
         for kind in
@@ -187,7 +187,7 @@ fn a_base_replaced_during_the_run_is_not_used() {
             let base = mirror.copy_old_to(&if is_in_ledger { ledger.clone() } else { dir.path().join("base") });
             let files = files.clone();
             let list = list.clone();
-            let rebased = mirror.rebased.clone();
+            let rebased = mirror.rebased_name.clone();
             let replaced = base.clone();
             let is_replaced = AtomicBool::new(false);
             // The genesis is requested when the base has been chosen, but not read yet. The rebased

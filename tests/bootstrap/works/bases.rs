@@ -23,7 +23,7 @@ fn a_clone_takes_no_room() {
     assert_eq!(output.code, Some(0), "{output:?}");
     let length = |path: &Path| fs::metadata(path).expect("the file exists").len();
     let old_bytes = length(&base);
-    let rebased_bytes = length(&mirror.server.path(&mirror.rebased));
+    let rebased_bytes = length(&mirror.server.path(&mirror.rebased_name));
     let needed = output.line("bootstrap_plan")["space"][0]["needed_bytes"].as_u64();
     assert_eq!(needed, Some(4 * (old_bytes + rebased_bytes) + rebased_bytes), "{output:?}");
 }
@@ -46,9 +46,9 @@ fn only_what_changed_is_fetched() {
         let plan = run_to_json(&[&arguments[..], &["--dry-run"]].concat());
         assert_eq!(plan.code, Some(0), "{plan:?}");
         let plan = plan.line("bootstrap_plan");
-        assert_eq!(plan["full"]["name"], mirror.old.as_str());
-        assert_eq!(plan["incremental"]["name"], mirror.rebased.as_str());
-        for (number, is_local, fetched) in [(0, true, &mirror.rebased), (1, false, &mirror.new)] {
+        assert_eq!(plan["full"]["name"], mirror.old_name.as_str());
+        assert_eq!(plan["incremental"]["name"], mirror.rebased_name.as_str());
+        for (number, is_local, fetched) in [(0, true, &mirror.rebased_name), (1, false, &mirror.new_name)] {
             let way = &plan["ways"][number];
             assert_eq!(way["full_is_local"], is_local, "{plan}");
             assert_eq!(way["slot"], 40, "{plan}");
@@ -64,7 +64,9 @@ fn only_what_changed_is_fetched() {
         assert_eq!(output.code, Some(0), "{place}: {output:?}");
         let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
         assert_eq!(archives.len(), 2, "{place}");
-        for (archive, name, was_there) in [(&archives[0], &mirror.old, true), (&archives[1], &mirror.rebased, false)] {
+        for (archive, name, was_there) in
+            [(&archives[0], &mirror.old_name, true), (&archives[1], &mirror.rebased_name, false)]
+        {
             assert_eq!(archive["name"], name.as_str(), "{place}");
             assert_eq!(archive["was_there"], was_there, "{place}: {name}");
         }
@@ -74,7 +76,7 @@ fn only_what_changed_is_fetched() {
         let mut expected = expected.clone();
         // Agave looks into `remote`, so the archive stays there.
         if place == "ledger/remote" {
-            expected.remove(&mirror.old);
+            expected.remove(&mirror.old_name);
         }
         assert_eq!(tree.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{place}");
         assert!(tree == expected, "{place}");
@@ -89,7 +91,7 @@ fn fetch_reuses_the_old_archive() {
     mirror.copy_old_to(dir.path());
     let output = run_to_json(&["fetch", &mirror.server.url(""), "-o", text(dir.path())]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    let mut expected = vec![mirror.rebased.clone(), mirror.old.clone()];
+    let mut expected = vec![mirror.rebased_name.clone(), mirror.old_name.clone()];
     expected.sort();
     assert_eq!(relative_paths(dir.path()), expected);
 }
@@ -101,7 +103,7 @@ fn a_node_without_an_old_archive_fetches_the_newest() {
     let ledger = dir.path().join("ledger");
     let output = run_to_json(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    assert_eq!(output.line("bootstrap")["archives"][0]["name"], mirror.new.as_str());
+    assert_eq!(output.line("bootstrap")["archives"][0]["name"], mirror.new_name.as_str());
     assert_eq!(output.line("bootstrap")["archives"].as_array().map(Vec::len), Some(1));
 }
 
@@ -116,7 +118,7 @@ fn a_validator_confirms_a_rebased_archive() {
     mirror.copy_old_to(&ledger);
     let output = run_to_json(&["bootstrap", &url, "--ledger", text(&ledger), "--trust", &validator.url("")]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
+    assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased_name.as_str());
     assert_eq!(output.line("bootstrap")["vouched_by"].as_array().map(Vec::len), Some(1), "{output:?}");
 }
 
@@ -147,10 +149,10 @@ fn each_node_of_a_fleet_fetches_only_what_changed() {
             .collect();
         fetched.extend(runs.into_iter().map(|run| run.join().expect("no panic")));
     });
-    let full_bytes = fs::metadata(fleet.server.path(&fleet.new)).expect("the file exists").len();
+    let full_bytes = fs::metadata(fleet.server.path(&fleet.new_name)).expect("the file exists").len();
     for (dir, fetched_bytes) in &fetched {
         assert!(*fetched_bytes > 0);
         assert!(fetched_bytes * 2 < full_bytes, "{fetched_bytes} of {full_bytes}");
-        fleet.assert_loads(&dir.path().join("ledger"));
+        fleet.assert_agave_loads(&dir.path().join("ledger"));
     }
 }

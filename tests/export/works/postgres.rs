@@ -31,7 +31,7 @@ impl Postgres {
             chown(&data, Some(NOBODY), Some(NOBODY)).expect("given");
         }
         let command = |name: &str| {
-            let program = programs().join(name);
+            let program = server_programs_dir().join(name);
             if !is_root {
                 return Command::new(program);
             }
@@ -47,12 +47,12 @@ impl Postgres {
         server.args(["-D", text(&data), "-k", text(dir.path()), "-c", "listen_addresses=", "-c", "fsync=off"]);
         let server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
         let this = Self { dir, server };
-        wait_for("the database", || this.shell("psql -c 'select 1'").status.success());
+        wait_for("the database", || this.run_script("psql -c 'select 1'").status.success());
         this
     }
 
     /// Runs a script whose `psql` talks to this server, and whose `slotpress` is that of the tests.
-    fn shell(&self, script: &str) -> std::process::Output {
+    fn run_script(&self, script: &str) -> std::process::Output {
         let programs = slotpress_path().parent().expect("a directory").to_path_buf();
         let path = format!("{}:{}", text(&programs), std::env::var("PATH").expect("set"));
         let mut command = Command::new("bash");
@@ -60,8 +60,8 @@ impl Postgres {
         command.output().expect("runs")
     }
 
-    fn answer(&self, query: &str) -> String {
-        let output = self.shell(&format!("psql -At -c \"{query}\""));
+    fn query(&self, query: &str) -> String {
+        let output = self.run_script(&format!("psql -At -c \"{query}\""));
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).expect("text").trim().to_string()
     }
@@ -76,14 +76,14 @@ impl Drop for Postgres {
 }
 
 /// Directory of the server's programs; Debian keeps them out of `PATH`.
-fn programs() -> PathBuf {
+fn server_programs_dir() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let found = versions.map(|version| version.path().join("bin")).find(|dir| dir.join("initdb").exists());
     found.unwrap_or_else(|| PathBuf::from("/usr/bin"))
 }
 
 /// Returns the recipe for these archives.
-fn recipe(full: &Path, incremental: &Path) -> String {
+fn recipe_for(full: &Path, incremental: &Path) -> String {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("read");
     let block = page.split("```sh\n").skip(1).find(|block| block.contains("\\copy")).expect("a recipe");
     let block = block.split("```").next().expect("its lines");
@@ -101,13 +101,13 @@ fn a_database_is_filled_only_with_a_checked_state() {
     let half = content.len() / 2;
     content[half] ^= 0x40;
     fs::write(&damaged, content).expect("written");
-    let output = postgres.shell(&recipe(&damaged, &incremental));
+    let output = postgres.run_script(&recipe_for(&damaged, &incremental));
     assert!(!output.status.success(), "{output:?}");
-    assert_eq!(postgres.answer("select count(*) from pg_tables where tablename = 'accounts'"), "0");
-    let output = postgres.shell(&recipe(&full, &incremental));
+    assert_eq!(postgres.query("select count(*) from pg_tables where tablename = 'accounts'"), "0");
+    let output = postgres.run_script(&recipe_for(&full, &incremental));
     assert!(output.status.success(), "{output:?}");
     let [count, lamports] =
-        ["count(*)", "sum(lamports)"].map(|expression| postgres.answer(&format!("select {expression} from accounts")));
+        ["count(*)", "sum(lamports)"].map(|expression| postgres.query(&format!("select {expression} from accounts")));
     let expected = expected_facts(AGAVE_4_2, 40);
     assert_eq!(count, export_rows(&[&full, &incremental], &[]).len().to_string());
     assert_eq!((count, lamports), (expected["accounts"].to_string(), expected["capitalization"].to_string()));

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::tables::{Accounts, LOADER, TOKEN, TOKEN_2022, address_at, executable_record, make_synthetic_pair, record};
+use super::tables::{
+    Accounts, LOADER, TOKEN, TOKEN_2022, address_at, executable_record_bytes, make_synthetic_pair, record_bytes,
+};
 use crate::common::records::{PlainRecord, decode_base64};
 use crate::common::*;
 use crate::export::{assert_exported, assert_refused, fixture_pair, list_files, read_manifest, run_export};
@@ -174,13 +176,13 @@ fn hostile_accounts_are_exported_as_they_are() {
     let program = |code: u8| [&[2, 0, 0, 0][..], &[code; 32]].concat();
     let token = |mint: u8| [&[mint; 32][..], &[9; 32], &u64::MAX.to_le_bytes(), &[0; 36], &[1], &[0; 56]].concat();
     let accounts = [
-        executable_record(1, LOADER, u64::MAX, &program(4)),
-        executable_record(2, LOADER, 1, &program(2)),
-        record(3, TOKEN, 1, &token(4)),
-        record(5, TOKEN_2022, 1, &token(6)),
-        record(6, TOKEN_2022, 1, &[255; 82]),
+        executable_record_bytes(1, LOADER, u64::MAX, &program(4)),
+        executable_record_bytes(2, LOADER, 1, &program(2)),
+        record_bytes(3, TOKEN, 1, &token(4)),
+        record_bytes(5, TOKEN_2022, 1, &token(6)),
+        record_bytes(6, TOKEN_2022, 1, &[255; 82]),
         // Named by a program and by a token account, whose owners it does not have.
-        record(4, "Stake11111111111111111111111111111111111111", 1, &[7; 300]),
+        record_bytes(4, "Stake11111111111111111111111111111111111111", 1, &[7; 300]),
     ];
     let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/")).expect("a storage");
     storage.content.resize(storage.content.len().next_multiple_of(8), 0);

@@ -374,15 +374,15 @@ fn filters_select_mints() {
     }
 }
 
-pub fn record(address: u8, owner: &str, lamports: u64, data: &[u8]) -> Vec<u8> {
-    record_with_flag(address, owner, lamports, 0, data)
+pub fn record_bytes(address: u8, owner: &str, lamports: u64, data: &[u8]) -> Vec<u8> {
+    record_bytes_with_flag(address, owner, lamports, 0, data)
 }
 
-pub fn executable_record(address: u8, owner: &str, lamports: u64, data: &[u8]) -> Vec<u8> {
-    record_with_flag(address, owner, lamports, 1, data)
+pub fn executable_record_bytes(address: u8, owner: &str, lamports: u64, data: &[u8]) -> Vec<u8> {
+    record_bytes_with_flag(address, owner, lamports, 1, data)
 }
 
-fn record_with_flag(address: u8, owner: &str, lamports: u64, executable: u8, data: &[u8]) -> Vec<u8> {
+fn record_bytes_with_flag(address: u8, owner: &str, lamports: u64, executable: u8, data: &[u8]) -> Vec<u8> {
     let owner = bs58::decode(owner).into_vec().expect("an address");
     let numbers = |numbers: &[u64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
     let mut record = [numbers(&[0, data.len() as u64]), vec![address; 32], numbers(&[lamports, u64::MAX])].concat();
@@ -410,20 +410,20 @@ fn hostile_accounts_get_no_wrong_row() {
     let highest = [&[2, 0, 0, 0][..], &[255; 193]].concat();
     let program_of_itself = [&[2, 0, 0, 0][..], &[9; 32]].concat();
     let accounts = [
-        record(1, TOKEN_2022, 1, &mint_data(&metadata_extension(b"a,\"b\x1b[31m\n"))),
-        record(2, TOKEN_2022, 1, &mint_data(&metadata_extension(b"\xff\xfe"))),
-        record(3, TOKEN_2022, 1, &mint_data(&[255, 255, 0, 0].repeat(1_000_000))),
-        record(4, TOKEN_2022, 1, &mint_data(&[19, 0, 255, 255])),
-        record(5, TOKEN_2022, 1, &mint_data(&metadata_extension(&[b'x'; 65_000]))),
-        record(6, TOKEN, 1, &[255; 82]),
-        record(7, STAKE, 1, &highest),
-        record(8, VOTE, 1, &vote_4),
-        executable_record(9, LOADER, 1, &program_of_itself),
-        executable_record(10, OLD_LOADERS[1], 1, &[]),
-        record(11, STAKE, 1, &highest[..100]),
-        record(12, VOTE, 1, &vote_4[..100]),
-        record(13, LOADER, 1, &[3, 0, 0, 0, 9]),
-        record(14, STAKE, 1, &[]),
+        record_bytes(1, TOKEN_2022, 1, &mint_data(&metadata_extension(b"a,\"b\x1b[31m\n"))),
+        record_bytes(2, TOKEN_2022, 1, &mint_data(&metadata_extension(b"\xff\xfe"))),
+        record_bytes(3, TOKEN_2022, 1, &mint_data(&[255, 255, 0, 0].repeat(1_000_000))),
+        record_bytes(4, TOKEN_2022, 1, &mint_data(&[19, 0, 255, 255])),
+        record_bytes(5, TOKEN_2022, 1, &mint_data(&metadata_extension(&[b'x'; 65_000]))),
+        record_bytes(6, TOKEN, 1, &[255; 82]),
+        record_bytes(7, STAKE, 1, &highest),
+        record_bytes(8, VOTE, 1, &vote_4),
+        executable_record_bytes(9, LOADER, 1, &program_of_itself),
+        executable_record_bytes(10, OLD_LOADERS[1], 1, &[]),
+        record_bytes(11, STAKE, 1, &highest[..100]),
+        record_bytes(12, VOTE, 1, &vote_4[..100]),
+        record_bytes(13, LOADER, 1, &[3, 0, 0, 0, 9]),
+        record_bytes(14, STAKE, 1, &[]),
     ];
     // The first storage gets all of these accounts. In the last one, which is the newest, an account
     // has a different owner.
@@ -435,10 +435,10 @@ fn hostile_accounts_get_no_wrong_row() {
     let (first, last) = storages.split_first_mut().expect("storages");
     first.content.resize(first.content.len().next_multiple_of(8), 0);
     first.content.extend(accounts.concat());
-    first.content.extend(record(15, STAKE, 1, &highest));
+    first.content.extend(record_bytes(15, STAKE, 1, &highest));
     let last = last.last_mut().expect("another");
     last.content.resize(last.content.len().next_multiple_of(8), 0);
-    last.content.extend(record(15, "11111111111111111111111111111111", 1, &[]));
+    last.content.extend(record_bytes(15, "11111111111111111111111111111111", 1, &[]));
     let dir = temp_dir();
     let forged = dir.path().join(name(&archive));
     write_archive(&forged, &entries);

@@ -28,11 +28,11 @@ fn publish_command(gateway: &Gateway, setup: &Setup, flags: &[&str]) -> Command 
 }
 
 /// Runs `publish --once` to the bucket.
-pub fn run_once(gateway: &Gateway, setup: &Setup, flags: &[&str]) -> Output {
+pub fn publish_once_to_bucket(gateway: &Gateway, setup: &Setup, flags: &[&str]) -> Output {
     publish_command(gateway, setup, &[&["--once"], flags].concat()).output().expect("runs")
 }
 
-pub fn start(gateway: &Gateway, setup: &Setup, flags: &[&str]) -> Child {
+pub fn start_publishing(gateway: &Gateway, setup: &Setup, flags: &[&str]) -> Child {
     let mut command = publish_command(gateway, setup, flags);
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
 }
@@ -47,7 +47,7 @@ fn a_bucket_gets_what_a_directory_gets() {
     gateway.fail(&["PUT ", "api/v1/archives"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "partNumber=1&"], 1, Instead::Refused(503, "SlowDown"));
-    let output = run_once(&gateway, &setup, &flags);
+    let output = publish_once_to_bucket(&gateway, &setup, &flags);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bucket = gateway.bucket().join("mainnet");
     assert_eq!(read_latest(&bucket), [FULL_26, INCREMENTAL_26_40]);
@@ -63,12 +63,12 @@ fn a_bucket_gets_what_a_directory_gets() {
     setup.assert_nothing_is_pinned();
 
     let puts = gateway.count_requests(&["PUT "]);
-    let again = run_once(&gateway, &setup, &flags);
+    let again = publish_once_to_bucket(&gateway, &setup, &flags);
     assert!(again.status.success());
     assert_eq!(gateway.count_requests(&["PUT "]), puts, "nothing is sent");
     let gone = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s"];
     fs::copy(fixture(FULL_3500), setup.snapshots().join(FULL_3500)).expect("copied");
-    assert!(run_once(&gateway, &setup, &gone).status.success());
+    assert!(publish_once_to_bucket(&gateway, &setup, &gone).status.success());
     assert_eq!(read_latest(&bucket), [FULL_3500]);
 }
 
@@ -100,13 +100,13 @@ fn an_upload_continues_after_a_kill() {
     needs!("versitygw");
     let (gateway, (setup, made)) = (Gateway::start(), setup_with_three_parts());
     gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
-    let mut child = start(&gateway, &setup, &[]);
+    let mut child = start_publishing(&gateway, &setup, &[]);
     wait_for("two parts in the journal", || recorded_parts(&setup) == 2);
     child.kill().expect("killed");
     child.wait().expect("ended");
     gateway.clear_faults();
     let (sent, begun) = (gateway.count_requests(&["partNumber=1&"]), gateway.count_requests(&["POST ", "uploads="]));
-    let output = run_once(&gateway, &setup, &[]);
+    let output = publish_once_to_bucket(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(events_of_type(&parse_events(&output), "publish_prepared").len(), 0);
     assert_eq!(
@@ -126,7 +126,7 @@ fn an_upload_that_cannot_continue_leaves_no_parts() {
     needs!("versitygw");
     let (gateway, (setup, made)) = (Gateway::start(), setup_with_three_parts());
     gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
-    let mut child = start(&gateway, &setup, &[]);
+    let mut child = start_publishing(&gateway, &setup, &[]);
     wait_for("an upload in the journal", || !unfinished_uploads(&setup).is_empty());
     child.kill().expect("killed");
     child.wait().expect("ended");
@@ -136,7 +136,7 @@ fn an_upload_that_cannot_continue_leaves_no_parts() {
     let (key, _) = unfinished_uploads(&setup).into_iter().next().expect("an upload");
     journal["uploads"][key]["state"]["part_bytes"] = 1.into();
     fs::write(&path, journal.to_string()).expect("written");
-    let output = run_once(&gateway, &setup, &[]);
+    let output = publish_once_to_bucket(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(read_latest(&gateway.bucket().join("mainnet")), [name(&made)]);
     assert_eq!((gateway.left_parts(), unfinished_uploads(&setup).len()), (0, 0));
@@ -165,7 +165,7 @@ fn an_unreachable_store_delays_no_other_target() {
     let (gateway, setup) = (Gateway::start(), Setup::with_pair());
     gateway.set_unreachable(true);
     let mirror = setup.mirror();
-    let mut child = start(&gateway, &setup, &["--to", mirror.to_str().expect("UTF-8")]);
+    let mut child = start_publishing(&gateway, &setup, &["--to", mirror.to_str().expect("UTF-8")]);
     wait_for("the directory", || read_latest(&mirror).len() == 2);
     gateway.set_unreachable(false);
     let bucket = gateway.bucket().join("mainnet");
@@ -194,13 +194,13 @@ fn files_that_a_store_does_not_keep_are_not_published() {
     for name in ["api/v1/archives", "latest.json"] {
         let (gateway, setup) = (Gateway::start(), Setup::with_pair());
         gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);
-        let output = run_once(&gateway, &setup, &[]);
+        let output = publish_once_to_bucket(&gateway, &setup, &[]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");
         assert!(stderr.contains("is not there, though"), "{name}: {stderr}");
         assert_eq!(events_of_type(&parse_events(&output), "published").len(), 0, "{name}");
         gateway.clear_faults();
-        assert!(run_once(&gateway, &setup, &[]).status.success());
+        assert!(publish_once_to_bucket(&gateway, &setup, &[]).status.success());
         assert_eq!(read_latest(&gateway.bucket().join("mainnet")), [FULL_26, INCREMENTAL_26_40], "{name}");
     }
 }

@@ -17,7 +17,7 @@ const NODES: usize = 30;
 fn thirty_nodes_fetch_published_archives_at_once() {
     needs!("versitygw", "nginx");
     let (gateway, setup) = (Gateway::start(), Setup::with_pair());
-    let published = stores::run_once(&gateway, &setup, &[]);
+    let published = stores::publish_once_to_bucket(&gateway, &setup, &[]);
     assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));
     let mirror = gateway.bucket().join("mainnet");
     let port = free_port();

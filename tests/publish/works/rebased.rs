@@ -91,7 +91,7 @@ fn a_bucket_gets_archives_that_are_rebased_in_a_directory() {
     let flags = ["--to", text(&mirror), "--rebase-onto", "1"];
     for archive in [None, Some(&chain_archives()[2])] {
         archive.into_iter().for_each(|archive| setup.write(archive));
-        let output = stores::run_once(&gateway, &setup, &flags);
+        let output = stores::publish_once_to_bucket(&gateway, &setup, &flags);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     assert_is_listed(&mirror);

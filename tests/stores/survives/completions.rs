@@ -10,7 +10,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::*;
 use crate::publish::setup::{Setup, read_latest, verify_published};
-use crate::publish::survives::stores::{run_once, setup_with_three_parts, start, unfinished_uploads};
+use crate::publish::survives::stores::{
+    publish_once_to_bucket, setup_with_three_parts, start_publishing, unfinished_uploads,
+};
 use crate::stores::gateway::{Forwarded, Gateway, Instead, PAGE};
 
 const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
@@ -19,9 +21,9 @@ const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
 /// the upload, the first run may find that out, and the second one publishes.
 fn assert_published_after_repair(context: &str, gateway: &Gateway, stage: &Setup, made: &Path) {
     gateway.clear_faults();
-    let mut output = run_once(gateway, stage, &[]);
+    let mut output = publish_once_to_bucket(gateway, stage, &[]);
     if output.status.code() == Some(4) {
-        output = run_once(gateway, stage, &[]);
+        output = publish_once_to_bucket(gateway, stage, &[]);
     }
     assert!(output.status.success(), "{context}: {}", String::from_utf8_lossy(&output.stderr));
     let bucket = gateway.bucket().join("mainnet");
@@ -48,7 +50,7 @@ fn a_run_that_ends_during_the_completion_loses_nothing() {
             let gateway = Gateway::start();
             let (stage, made) = setup_with_three_parts();
             gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(forwarded));
-            let child = start(&gateway, &stage, &[]);
+            let child = start_publishing(&gateway, &stage, &[]);
             wait_for("the completion", || gateway.unanswered_requests() > 0);
             end_by_signal(child, signal);
             assert_published_after_repair(&format!("{signal:?} {forwarded:?}"), &gateway, &stage, &made);
@@ -62,13 +64,13 @@ fn a_run_that_ends_during_a_comparison_loses_nothing() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let (stage, made) = setup_with_three_parts();
-    assert!(run_once(&gateway, &stage, &[]).status.success());
+    assert!(publish_once_to_bucket(&gateway, &stage, &[]).status.success());
     let bucket = gateway.bucket().join("mainnet");
     fs::remove_dir_all(bucket.join("api")).expect("removed");
     fs::remove_file(bucket.join("latest.json")).expect("removed");
     fs::remove_dir_all(stage.pins()).expect("removed");
     gateway.fail(&["GET ", ".tar.zst"], usize::MAX, Instead::Silence(Forwarded::No));
-    let mut child = start(&gateway, &stage, &[]);
+    let mut child = start_publishing(&gateway, &stage, &[]);
     wait_for("the comparison", || gateway.unanswered_requests() > 0);
     wait_for_handler(&child, Signal::TERM);
     kill_process(Pid::from_child(&child), Signal::TERM).expect("sent");
@@ -94,13 +96,13 @@ fn a_completion_that_fails_is_repeated_later() {
         let (stage, made) = setup_with_three_parts();
         // The name is also requested before the upload.
         gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Forwarded::No));
-        let child = start(&gateway, &stage, &[]);
+        let child = start_publishing(&gateway, &stage, &[]);
         wait_for("the completion", || gateway.unanswered_requests() > 0);
         end_by_signal(child, Signal::TERM);
         gateway.clear_faults();
         gateway.fail(requests, usize::MAX, instead);
         let asked = gateway.count_requests(requests);
-        let child = start(&gateway, &stage, &[]);
+        let child = start_publishing(&gateway, &stage, &[]);
         wait_for("the failing request", || gateway.count_requests(requests) > asked);
         end_by_signal(child, Signal::TERM);
         assert_published_after_repair(&context, &gateway, &stage, &made);
@@ -115,7 +117,7 @@ fn an_upload_with_a_lost_part_is_sent_again() {
         let gateway = Gateway::start();
         let (stage, made) = setup_with_three_parts();
         gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Forwarded::No));
-        let child = start(&gateway, &stage, &[]);
+        let child = start_publishing(&gateway, &stage, &[]);
         wait_for("the completion", || gateway.unanswered_requests() > 0);
         end_by_signal(child, Signal::TERM);
         if is_replaced {
