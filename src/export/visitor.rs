@@ -86,7 +86,7 @@ impl<'a, 's> Exporter<'a, 's> {
         }
     }
 
-    fn write(&self, batch: &mut RowBatch) -> Result<()> {
+    fn write_batch(&self, batch: &mut RowBatch) -> Result<()> {
         let RowBatch { table, rows, .. } = batch;
         if rows.row_count() == 0 {
             return Ok(());
@@ -148,7 +148,7 @@ impl<'a, 's> Exporter<'a, 's> {
 
     fn write_idle_batches(&self) -> Result<()> {
         for batch in self.idle_batches.lock().iter_mut().flatten() {
-            self.write(batch)?;
+            self.write_batch(batch)?;
         }
         Ok(())
     }
@@ -255,7 +255,7 @@ impl StateWorker for ExportWorker<'_, '_, '_> {
             for batch in &mut self.batches {
                 is_known &= exporter.push_row(batch, record, &token, start, slot)?;
                 if batch.rows.is_full() {
-                    exporter.write(batch)?;
+                    exporter.write_batch(batch)?;
                 }
             }
         }

@@ -112,7 +112,7 @@ impl Watcher<'_, '_> {
                     return Ok(());
                 }
             }
-            self.reporter.update(&planner.lock(), free_bytes(&*self.run.pins.top));
+            self.reporter.update_status(&planner.lock(), free_bytes(&*self.run.pins.top));
             let start = Instant::now();
             while !self.report() && !progress.is_interrupted() && start.elapsed() < SCAN_INTERVAL {
                 self.reporter.poll_hooks();

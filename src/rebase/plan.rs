@@ -76,7 +76,7 @@ pub fn rebase(
     let input_bytes = new_bytes + length_bytes(&job.onto)?;
     let archives = job.new_archives().chain([&job.onto]);
     let unpacked_bytes = archives.map(unpacked_bytes).sum::<Result<u64>>()?;
-    job.announce(input_bytes)?;
+    job.announce_steps(input_bytes)?;
     let compared = job.compare(&options.check.spill_dir(sink.dir_path()), unpacked_bytes)?;
     let ComparedStates { old, new, changes, spilled_bytes } = &compared;
     let name = ArchiveName {
@@ -115,7 +115,7 @@ impl RebaseJob<'_> {
         bank.ok_or_else(|| missing().within(archive.path.escaped()))
     }
 
-    fn announce(&self, input_bytes: u64) -> Result<()> {
+    fn announce_steps(&self, input_bytes: u64) -> Result<()> {
         let mut steps = Vec::new();
         for archive in self.new_archives().rev().chain([&self.onto]) {
             steps.push(Step::new(Stage::Verifying, archive.length_bytes()?));

@@ -46,7 +46,7 @@ pub fn decode(
     // Decoding is two to three times as fast as compressing, so half as many decoders as compressors
     // can keep up, and need only half of the buffers.
     let pass = ArchivePass::new(threads, &count).decoders(threads.div_ceil(2));
-    let mut reframing = Reframing { frames, is_left_out: false };
+    let mut reframing = ReframingSink { frames, is_left_out: false };
     let encoding = &job.options.encoding;
     let ahead_bytes = encoding.ahead_bytes(threads, decoding_side_bytes(encoding.frame_size_bytes))?;
     let mut read = input.read_stream(&encoding.io_policy, ahead_bytes, job.progress, |stream, compression| {
@@ -70,12 +70,12 @@ fn is_empty_storage(entry: &Entry) -> bool {
     matches!(entry.kind, EntryKind::Storage { .. }) && entry.content_bytes == 0
 }
 
-struct Reframing<'a, 'f> {
+struct ReframingSink<'a, 'f> {
     frames: &'a mut FrameFiller<'f>,
     is_left_out: bool,
 }
 
-impl EntrySink for Reframing<'_, '_> {
+impl EntrySink for ReframingSink<'_, '_> {
     fn begin(&mut self, _: u32, entry: &Entry) -> Result<()> {
         self.is_left_out = is_empty_storage(entry);
         if self.is_left_out { Ok(()) } else { self.frames.begin(entry) }

@@ -66,7 +66,7 @@ pub fn run(
     let length_bytes = input.length_bytes().unwrap_or_default();
     let bytes_max = length_bytes.saturating_mul(RATIO_MAX);
     sink.begin(name.as_ref(), bytes_max, encoding.io_policy.io_hint)?;
-    job.announce(&input, workers);
+    job.announce_steps(&input, workers);
     let state = checks_state.then(|| job.begin_state_check(&input, sink.dir_path())).transpose()?;
     let (decoded, written) = job.write(&mut input, sink, workers, state.as_ref(), is_unwanted)?;
     let slot = decoded.bank.slot;
@@ -86,7 +86,7 @@ pub fn run(
 }
 
 impl RecompressJob<'_> {
-    fn announce(self, input: &RecompressInput<'_>, workers: usize) {
+    fn announce_steps(self, input: &RecompressInput<'_>, workers: usize) {
         let Self { options, base, progress, .. } = self;
         let mut steps = vec![Step::new(Stage::Recompressing, input.length_bytes())];
         steps.extend(base.map(|base| Step::new(Stage::Verifying, base.archive.source.length_bytes())));

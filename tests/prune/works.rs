@@ -335,15 +335,18 @@ fn rebased_archives_are_removed_with_their_full_archive() {
         kept.sort();
         kept
     };
-    assert_eq!(kept(&["--keep-full", "2", "--keep-incremental", "0"]), sorted(&[&old, &new, &rebased]));
-    assert_eq!(kept(&["--keep-full", "2", "--keep-incremental", "0", "--keep-rebased", "0"]), sorted(&[&old, &new]));
-    assert_eq!(kept(&["--keep-full", "1", "--keep-incremental", "0"]), sorted(&[&new]));
+    assert_eq!(kept(&["--keep-full", "2", "--keep-incremental", "0"]), sorted_names(&[&old, &new, &rebased]));
+    assert_eq!(
+        kept(&["--keep-full", "2", "--keep-incremental", "0", "--keep-rebased", "0"]),
+        sorted_names(&[&old, &new])
+    );
+    assert_eq!(kept(&["--keep-full", "1", "--keep-incremental", "0"]), sorted_names(&[&new]));
     // A validator's incremental archive has its name: the old full archive stays.
     fs::copy(fixture(INCREMENTAL_26_40), dir.path().join(&rebased)).expect("copied");
-    assert_eq!(kept(&["--keep-full", "1", "--keep-incremental", "1"]), sorted(&[&old, &new, &rebased]));
+    assert_eq!(kept(&["--keep-full", "1", "--keep-incremental", "1"]), sorted_names(&[&old, &new, &rebased]));
 }
 
-fn sorted(names: &[&String]) -> Vec<String> {
+fn sorted_names(names: &[&String]) -> Vec<String> {
     let mut names: Vec<String> = names.iter().map(ToString::to_string).collect();
     names.sort();
     names

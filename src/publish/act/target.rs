@@ -165,7 +165,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     /// Puts an archive on the target. Leaves an identical archive of the same name unchanged; fails
     /// if another file has the name.
     fn put(&self, ready: &PreparedArchive) -> Result<()> {
-        if self.link(ready)? {
+        if self.try_link(ready)? {
             return Ok(());
         }
         match self.upload(ready) {
@@ -179,7 +179,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     /// Creates a hard link to the file. Returns false if the target is not a directory on the same
     /// file system, or the name is taken.
-    fn link(&self, ready: &PreparedArchive) -> Result<bool> {
+    fn try_link(&self, ready: &PreparedArchive) -> Result<bool> {
         let Some(dir) = self.store.dir() else { return Ok(false) };
         let path = ready.archive.path();
         match link_archive(&ready.archive, dir)? {

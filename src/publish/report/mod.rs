@@ -93,7 +93,7 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    pub fn update(&mut self, planner: &Planner<'_>, free_bytes: Option<u64>) {
+    pub fn update_status(&mut self, planner: &Planner<'_>, free_bytes: Option<u64>) {
         notify(NotifyState::Watchdog);
         self.metrics.set_pinned_bytes(planner.pinned_bytes());
         if let Some(bytes) = free_bytes {

@@ -9,7 +9,7 @@ use crate::export::works::tables::{SyntheticPair, make_synthetic_pair};
 use crate::export::{dir_on_disk, stderr_of};
 
 /// Returns the arguments of an export in so little memory that the rows do not fit.
-fn arguments(made: &SyntheticPair, out: &Path) -> Vec<String> {
+fn arguments_with_little_memory(made: &SyntheticPair, out: &Path) -> Vec<String> {
     let inputs = ["export", text(&made.full), text(&made.incremental), "-o", text(out)];
     let order = ["--data", "full", "--order", "clustered"];
     let memory = ["--memory", "173MiB", "--threads", "1"];
@@ -22,7 +22,7 @@ fn ends_while_rows_are_on_disk_leave_nothing() {
     let made = make_synthetic_pair(&["--size", "48MiB"]);
     let whole = temp_dir();
     let temporary = dir_on_disk();
-    let seen = trace_in(temporary.path(), &arguments(&made, whole.path()), "pwrite64,openat", None);
+    let seen = trace_in(temporary.path(), &arguments_with_little_memory(&made, whole.path()), "pwrite64,openat", None);
     assert!(seen.output.status.success(), "{}", stderr_of(&seen.output));
     let is_temporary_file = |line: &str| line.contains("O_TMPFILE") && line.contains(text(temporary.path()));
     assert_eq!(seen.calls.iter().filter(|call| is_temporary_file(&call.line)).count(), 1, "one temporary file");
@@ -33,7 +33,12 @@ fn ends_while_rows_are_on_disk_leave_nothing() {
         let temporary = dir_on_disk();
         for injection in ["signal=KILL", "error=ENOSPC", "error=EIO"] {
             let injection = format!("pwrite64:{injection}:when={}", write.number);
-            let ended = trace_in(temporary.path(), &arguments(&made, out.path()), "pwrite64", Some(&injection));
+            let ended = trace_in(
+                temporary.path(),
+                &arguments_with_little_memory(&made, out.path()),
+                "pwrite64",
+                Some(&injection),
+            );
             let stderr = stderr_of(&ended.output);
             assert_eq!(relative_paths(temporary.path()), Vec::<String>::new(), "{injection}");
             if ended.is_killed {
@@ -49,7 +54,7 @@ fn ends_while_rows_are_on_disk_leave_nothing() {
                 "{injection}: the next run has removed what a kill left"
             );
         }
-        let again = slotpress().args(arguments(&made, out.path())).output().expect("runs");
+        let again = slotpress().args(arguments_with_little_memory(&made, out.path())).output().expect("runs");
         assert!(again.status.success());
         assert!(tree(out.path()) == tree(whole.path()));
     }
@@ -63,7 +68,7 @@ fn rows_beyond_the_limit_of_a_file_are_an_error() {
     let out = temp_dir();
     let temporary = dir_on_disk();
     let mut command = Command::new("prlimit");
-    command.arg("--fsize=1000000").arg(slotpress_path()).args(arguments(&made, out.path()));
+    command.arg("--fsize=1000000").arg(slotpress_path()).args(arguments_with_little_memory(&made, out.path()));
     command.env("TMPDIR", temporary.path());
     let output = command.output().expect("runs");
     let stderr = stderr_of(&output);

@@ -228,7 +228,7 @@ fn changes_are_those_that_a_comparison_finds() {
                 let change = |row: &String| row.split(',').nth(key_column_count(table)).expect("a change").to_string();
                 kinds.extend(rows.iter().map(|row| (table, change(row))));
             }
-            effective_alone += stakes_of_unchanged_accounts(&found);
+            effective_alone += count_stakes_of_unchanged_accounts(&found);
             let manifests = read_manifests(out.path());
             let [.., before, last] = &manifests[..] else { panic!("two manifests") };
             assert_eq!((&last["since_slot"], &last["since_hash"]), (&before["slot"], &before["hash"]));
@@ -300,7 +300,7 @@ fn changes_of_random_chains_are_those_that_a_comparison_finds() {
 }
 
 /// Counts the rows of changed stakes whose accounts did not change.
-fn stakes_of_unchanged_accounts(found: &BTreeMap<String, Vec<String>>) -> usize {
+fn count_stakes_of_unchanged_accounts(found: &BTreeMap<String, Vec<String>>) -> usize {
     let accounts: BTreeSet<&str> = found["accounts"].iter().filter_map(|row| row.split(',').nth(1)).collect();
     let addresses =
         found["stakes"].iter().filter(|row| row.contains(",changed,")).filter_map(|row| row.split(',').nth(1));

@@ -10,7 +10,7 @@ use crate::common::oracle::{Oracle, State};
 use crate::common::*;
 use crate::rebase::{rebase, write_without_tombstones};
 
-fn bank_snapshot(ledger: &Path) -> PathBuf {
+fn newest_bank_snapshot(ledger: &Path) -> PathBuf {
     let dirs = fs::read_dir(ledger.join("snapshots")).expect("a directory").flatten().map(|entry| entry.path());
     dirs.max_by_key(|dir| name(dir).parse::<u64>().unwrap_or(0)).expect("a bank snapshot")
 }
@@ -18,7 +18,7 @@ fn bank_snapshot(ledger: &Path) -> PathBuf {
 /// Continues the chain from a directory.
 fn continue_chain(maker: &Oracle, ledger: &Path, to: &Path, slots: u32, genesis: &Path) {
     let mut command = Command::new(&maker.path);
-    command.arg("continue").arg(bank_snapshot(ledger)).arg(to).arg("--genesis").arg(genesis);
+    command.arg("continue").arg(newest_bank_snapshot(ledger)).arg(to).arg("--genesis").arg(genesis);
     maker.run(command.args(["--slots", &slots.to_string(), "--seed", &slots.to_string()]));
 }
 
@@ -67,7 +67,7 @@ fn agave_loads_every_later_state_on_every_earlier_one() {
             // load.
             let restored = out.path().join("restored");
             slotpress().arg("restore").args([old_full, &rebased]).arg("--ledger").arg(&restored).assert().success();
-            let booted = maker.load_dir(&bank_snapshot(&restored), &[restored.join("accounts")], &genesis);
+            let booted = maker.load_dir(&newest_bank_snapshot(&restored), &[restored.join("accounts")], &genesis);
             assert_eq!(
                 booted,
                 expected[oracles.iter().position(|oracle| oracle.path == maker.path).expect("the maker")][new]
