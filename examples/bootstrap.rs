@@ -8,8 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress::bootstrap::{BootstrapOptions, bootstrap};
 use slotpress::net::{Client, ClientOptions, SourceLocation};
-use slotpress::restore::TargetOptions;
-use slotpress::verify::{CheckMode, CheckOptions};
 use slotpress::{Progress, ProgressEvent};
 
 /// Prints each event on one line.
@@ -22,7 +20,9 @@ impl Progress for Lines {
     fn event(&self, event: ProgressEvent<'_>) {
         match event {
             ProgressEvent::Stage { stage, .. } => println!("{stage}"),
-            ProgressEvent::Bytes { input, .. } => drop(self.bytes.fetch_add(input, Relaxed)),
+            ProgressEvent::Bytes { input, .. } => {
+                self.bytes.fetch_add(input, Relaxed);
+            }
             ProgressEvent::Status(message) => println!("{message}"),
             ProgressEvent::Warning(message) => println!("warning: {message}"),
             _ => {}
@@ -35,13 +35,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let ledger = arguments.next().ok_or("usage: bootstrap LEDGER SOURCE...")?;
     let sources: Vec<SourceLocation> =
         arguments.map(|source| source.parse::<SourceLocation>()).collect::<Result<_, _>>()?;
-    let check = CheckOptions::default().mode(CheckMode::State);
-    let restore = TargetOptions::new(&ledger).check(check);
-    let options = BootstrapOptions::new(sources, &ledger).restore(restore);
+    let options = BootstrapOptions::new(sources, &ledger);
     let progress = Lines::default();
     let report = bootstrap(&Client::new(&ClientOptions::default())?, &options, &progress)?;
     println!(
-        "slot {}, hash {}: {} bytes read in {:.1?}; vouched by: {}",
+        "slot {}, hash {}: {} bytes read in {:.1?}; vouched for by: {}",
         report.restore.slot,
         report.restore.hash,
         progress.bytes.load(Relaxed),

@@ -46,9 +46,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args_os().skip(1).map(PathBuf::from);
     let input = arguments.next().ok_or("usage: walk_accounts ARCHIVE|LEDGER [INCREMENTAL]")?;
     let incremental = arguments.next().map(NamedArchive::from_path);
-    let (ledger, archive) = (LedgerPaths::new(&input), NamedArchive::from_path(&input));
-    let input =
-        if input.is_dir() { Snapshot::ledger(&ledger) } else { Snapshot::archives(&archive, incremental.as_ref()) };
+    let ledger = LedgerPaths::new(&input);
+    let archive = NamedArchive::from_path(&input);
+    let input = match &incremental {
+        Some(_) if input.is_dir() => return Err("a ledger takes no INCREMENTAL".into()),
+        None if input.is_dir() => Snapshot::ledger(&ledger),
+        incremental => Snapshot::archives(&archive, incremental.as_ref()),
+    };
     let (visitors, report) = visit_accounts(input, &VerifyOptions::default(), &NoProgress, Owners::default)?;
     let mut all = Owners::default();
     for (owner, sums) in visitors.into_iter().flat_map(|worker| worker.0) {

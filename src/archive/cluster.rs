@@ -26,14 +26,14 @@ pub enum RecordPosition {
     /// The piece ends inside the header of the record at this offset. The bytes are the
     /// header's beginning.
     Header(u64, Vec<u8>),
-    /// No records follow in the storage, or the walk has given up before. The rest stays unchanged.
+    /// No records follow in the storage, or the walk gave up in an earlier piece. The rest stays unchanged.
     Ended,
     /// The walk gives up in this piece: its bytes are not valid records, or the records are too many.
     /// The rest of the storage stays unchanged.
     GivenUp,
 }
 
-pub const START: RecordPosition = RecordPosition::RecordAt(0);
+pub const STORAGE_START: RecordPosition = RecordPosition::RecordAt(0);
 
 /// Sorts the records of one piece after another, and reuses its memory: about 60 bytes per record.
 #[derive(Debug, Default)]
@@ -113,7 +113,8 @@ impl Clusterer {
                 }
                 let data = &piece[start + RECORD_HEADER_BYTES..start + length as usize];
                 self.keys.push(sort_key(header, data) << NUMBER_BITS | self.records.len() as u64);
-                self.addresses.push(mix(u64_at(header, field::PUBKEY.start), u64_at(header, field::PUBKEY.end - 8)));
+                self.addresses
+                    .push(hash_pair(u64_at(header, field::PUBKEY.start), u64_at(header, field::PUBKEY.end - 8)));
                 self.records.push(start as u32..(stored_end - piece_offset) as u32);
             }
             offset = next;
@@ -259,11 +260,16 @@ const _: () = assert!(KEY_BITS == 46);
 /// bits: only equality matters, and a collision costs a few bytes of compression.
 fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
     let length = (data.len() as u64).min((1 << LENGTH_BITS) - 1);
-    let owner =
-        highest_bits(mix(u64_at(header, field::OWNER.start), u64_at(header, field::OWNER.start + 16)), OWNER_BITS);
+    let owner = highest_bits(
+        hash_pair(u64_at(header, field::OWNER.start), u64_at(header, field::OWNER.start + 16)),
+        OWNER_BITS,
+    );
     let start = match data.first_chunk::<32>() {
         Some(start) => {
-            let hash = mix(mix(u64_at(start, 0), u64_at(start, 8)), mix(u64_at(start, 16), u64_at(start, 24)));
+            let hash = hash_pair(
+                hash_pair(u64_at(start, 0), u64_at(start, 8)),
+                hash_pair(u64_at(start, 16), u64_at(start, 24)),
+            );
             highest_bits(u64_at(start, 0).swap_bytes(), PREFIX_BITS) << HASH_BITS | highest_bits(hash, HASH_BITS)
         }
         None => {
@@ -281,7 +287,7 @@ fn highest_bits(number: u64, bits: u32) -> u64 {
     number >> (u64::BITS - bits)
 }
 
-fn mix(first: u64, second: u64) -> u64 {
+fn hash_pair(first: u64, second: u64) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 divided by the golden ratio
     (first.wrapping_mul(ODD).rotate_left(29) ^ second).wrapping_mul(ODD)
 }
@@ -386,7 +392,7 @@ mod tests {
     fn cluster(storage: &[u8]) -> (Vec<u8>, bool) {
         let mut clusterer = Clusterer::default();
         let mut to = vec![0xee; storage.len()];
-        let position = clusterer.walk(storage, 0, storage.len() as u64, &START);
+        let position = clusterer.walk(storage, 0, storage.len() as u64, &STORAGE_START);
         assert!(matches!(position, RecordPosition::Ended | RecordPosition::GivenUp), "{position:?}");
         let is_sorted = clusterer.copy_sorted(storage, &mut to);
         (to, is_sorted && position == RecordPosition::Ended)
@@ -411,7 +417,7 @@ mod tests {
             // Pieces shorter than a header do not occur.
             let size = size.max(RECORD_HEADER_BYTES);
             let mut clusterer = Clusterer::default();
-            let mut position = START;
+            let mut position = STORAGE_START;
             let mut whole = Vec::new();
             for (number, piece) in storage.chunks(size).enumerate() {
                 let mut to = vec![0xee; piece.len()];

@@ -94,7 +94,7 @@ pub const ZSTD_LEVEL_MIN: i32 = -1000;
 /// Strongest level of zstd.
 pub const ZSTD_LEVEL_MAX: i32 = 22;
 
-/// True for levels from [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`], except 0, which zstd replaces by
+/// True for levels from [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`], except 0, which zstd replaces with
 /// its default level.
 pub fn is_zstd_level(level: i32) -> bool {
     level != 0 && (ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX).contains(&level)

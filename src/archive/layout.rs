@@ -12,7 +12,7 @@ use slotpress_base::quantity::count_of;
 use slotpress_base::{Progress, Result};
 use slotpress_format::{BLOCK_BYTES, Entry, EntryKind, EntryParser, TarEvent};
 
-use crate::archive::cluster::{Clusterer, RecordPosition, START};
+use crate::archive::cluster::{Clusterer, RecordPosition, STORAGE_START};
 
 /// Order of the records within the storages of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl FrameClusterer {
     pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], u64)> {
         let mut parser = EntryParser::default();
         let mut entry = None;
-        let mut position = START;
+        let mut position = STORAGE_START;
         if let Some(previous_rx) = link.previous_rx {
             // Fails if the previous frame was dropped.
             let Ok(carried) = previous_rx.recv() else { return Ok((tar, 0)) };
@@ -121,7 +121,7 @@ impl FrameClusterer {
             let (offset, piece) = match event {
                 TarEvent::Begin(begun) => {
                     entry = Some(begun);
-                    position = START;
+                    position = STORAGE_START;
                     return Ok(());
                 }
                 TarEvent::End(_) => return Ok(()),

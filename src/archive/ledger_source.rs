@@ -49,15 +49,15 @@ impl Source for LedgerSource {
         self.ends.last().copied()
     }
 
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+    fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         let number = self.ends.partition_point(|end| *end <= offset_bytes);
         let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or_default();
         let rest_bytes = self.length_bytes().unwrap_or_default().saturating_sub(offset_bytes);
-        let length_bytes = rest_bytes.min(to.len() as u64);
+        let length_bytes = rest_bytes.min(buf.len() as u64);
         let span =
             FrameSpan { first_entry: number as u64, offset_bytes: offset_bytes.saturating_sub(start), length_bytes };
-        let to = to.split_at_mut(length_bytes as usize).0;
-        self.plan.fill(&span, to).map_err(io::Error::other)?;
-        Ok(to.len())
+        let buf = buf.split_at_mut(length_bytes as usize).0;
+        self.plan.fill(&span, buf).map_err(io::Error::other)?;
+        Ok(buf.len())
     }
 }

@@ -373,7 +373,7 @@ fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
 
 /// Refuses an incremental archive unless its base is the newest full archive. Agave keeps
 /// tombstones only above the newest full archive's slot, so closed accounts could reappear on an
-/// older base. Full archives at or above `slot` do not count.
+/// older base. Ignores full archives at or above `slot`.
 fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()> {
     let Some(base_slot) = options.base_slot.filter(|base| *base < slot) else { return Ok(()) };
     let in_store = sink.archives()?;

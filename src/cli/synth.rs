@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use slotpress::Result;
 use slotpress_base::EscapePath;
-use slotpress_synth::{AgaveVersion, Mix, SynthOptions, estimate_memory, synth};
+use slotpress_synth::{AccountMix, AgaveVersion, SynthOptions, estimate_memory, synth};
 
 use super::arguments::ThreadArgs;
 use super::json::merge;
@@ -37,18 +37,18 @@ pub struct SynthArgs {
     agave: AgaveVersion,
     /// Kind of most accounts
     #[arg(long, value_name = "MIX", default_value = "mainnet", value_parser = values::choice_parser(MIXES))]
-    mix: Mix,
+    mix: AccountMix,
     #[command(flatten)]
     workers: ThreadArgs,
 }
 
-const MIXES: &[Choice<Mix>] = &[
-    Choice("mainnet", Mix::Mainnet, "As on mainnet"),
-    Choice("tokens", Mix::Tokens, "Token accounts and their mints"),
-    Choice("nfts", Mix::Nfts, "Mints, metadata, editions and token accounts"),
-    Choice("programs", Mix::Programs, "Programs of up to 270 KiB"),
-    Choice("empty", Mix::Empty, "Wallets without data"),
-    Choice("random", Mix::Random, "Up to 4 KiB of random bytes each"),
+const MIXES: &[Choice<AccountMix>] = &[
+    Choice("mainnet", AccountMix::Mainnet, "As on mainnet"),
+    Choice("tokens", AccountMix::Tokens, "Token accounts and their mints"),
+    Choice("nfts", AccountMix::Nfts, "Mints, metadata, editions and token accounts"),
+    Choice("programs", AccountMix::Programs, "Programs of up to 270 KiB"),
+    Choice("empty", AccountMix::Empty, "Wallets without data"),
+    Choice("random", AccountMix::Random, "Up to 4 KiB of random bytes each"),
 ];
 
 const VERSIONS: &[Choice<AgaveVersion>] = &[

@@ -7,7 +7,7 @@ use slotpress_format::{Entry, EntryKind, STORAGES_MAX};
 
 /// Storages with this id or a larger one get a new id: a validator counts up from the largest id
 /// that it finds, and must not reach 2^32.
-const ID_MAX: u32 = 1 << 31;
+const ID_END: u32 = 1 << 31;
 
 /// A storage with its new place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct AssignedStorage {
     /// Id in the archive.
     pub archive_id: u32,
     /// Index of the accounts path.
-    pub accounts_path: u16,
+    pub accounts_path_index: u16,
     pub content_bytes: u64,
 }
 
@@ -31,7 +31,7 @@ impl AssignedStorage {
 /// rules.
 #[derive(Clone, Debug)]
 pub struct Assigner {
-    accounts_paths: u16,
+    accounts_path_count: u16,
     /// Storages of all archives so far, in the order of the archives.
     pub storages: Vec<AssignedStorage>,
     ids: HashSet<u32>,
@@ -39,9 +39,9 @@ pub struct Assigner {
 }
 
 impl Assigner {
-    pub fn new(accounts_paths: u16) -> Self {
-        let accounts_paths = accounts_paths.max(1);
-        Self { accounts_paths, storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
+    pub fn new(accounts_path_count: u16) -> Self {
+        let accounts_path_count = accounts_path_count.max(1);
+        Self { accounts_path_count, storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
     }
 
     pub fn assign(&mut self, entry: &Entry) -> Result<Option<AssignedStorage>> {
@@ -53,12 +53,12 @@ impl Assigner {
         }
         // If the archive's id is taken or too large, the storage gets the next free id.
         let mut id = archive_id;
-        while id >= ID_MAX || !self.ids.insert(id) {
+        while id >= ID_END || !self.ids.insert(id) {
             id = self.next_id;
             self.next_id += 1;
         }
-        let accounts_path = (number % usize::from(self.accounts_paths)) as u16;
-        let storage = AssignedStorage { slot, id, archive_id, accounts_path, content_bytes: entry.content_bytes };
+        let accounts_path_index = (number % usize::from(self.accounts_path_count)) as u16;
+        let storage = AssignedStorage { slot, id, archive_id, accounts_path_index, content_bytes: entry.content_bytes };
         self.storages.push(storage);
         Ok(Some(storage))
     }
@@ -78,19 +78,19 @@ mod tests {
         /// Ids on disk are unique and small, whatever ids the archives have. Ids are kept where
         /// possible.
         #[test]
-        fn ids_are_unique(ids in proptest::collection::vec(prop_oneof![0u32..20, any::<u32>()], 1..60), accounts_paths in 1u16..4) {
-            let mut assigner = Assigner::new(accounts_paths);
+        fn ids_are_unique(ids in proptest::collection::vec(prop_oneof![0u32..20, any::<u32>()], 1..60), accounts_path_count in 1u16..4) {
+            let mut assigner = Assigner::new(accounts_path_count);
             let mut seen = HashSet::new();
             for (slot, archive_id) in ids.iter().enumerate() {
                 let assigned = assigner.assign(&storage(slot as u64, *archive_id)).expect("a good entry");
-                let AssignedStorage { accounts_path, id, .. } = assigned.expect("a storage");
-                prop_assert!(accounts_path < accounts_paths);
-                prop_assert!(id < ID_MAX);
+                let AssignedStorage { accounts_path_index, id, .. } = assigned.expect("a storage");
+                prop_assert!(accounts_path_index < accounts_path_count);
+                prop_assert!(id < ID_END);
                 prop_assert!(seen.insert(id));
                 let earlier = &ids[..slot];
-                if *archive_id < ID_MAX && !earlier.contains(archive_id) && id != *archive_id {
-                    // An earlier storage has got this id in place of its own.
-                    let is_replaced = |id: &u32| *id >= ID_MAX || earlier.iter().filter(|other| *other == id).count() > 1;
+                if *archive_id < ID_END && !earlier.contains(archive_id) && id != *archive_id {
+                    // An earlier storage got this id instead of its own.
+                    let is_replaced = |id: &u32| *id >= ID_END || earlier.iter().filter(|other| *other == id).count() > 1;
                     prop_assert!(earlier.iter().any(is_replaced));
                 }
             }

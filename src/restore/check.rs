@@ -64,8 +64,8 @@ fn hint_at_full_archive(error: Error, input: &RestoreInput<'_>) -> Error {
     }
 }
 
-/// Refuses an archive whose chain did not begin with the known genesis, if one is known: Agave
-/// compares the two, and would not start. Ignores a genesis in the ledger that cannot be read, which
+/// Refuses an archive whose chain began with none of the known genesis blocks, if any is known: Agave
+/// compares them, and would not start. Ignores a genesis in the ledger that cannot be read, which
 /// the validator reports.
 pub fn check_chain(bank: &BankFile, options: &TargetOptions) -> Result<()> {
     let path = options.paths.ledger.join(GENESIS_FILE_NAME);

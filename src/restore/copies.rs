@@ -24,7 +24,7 @@ use crate::restore::target::Target;
 
 #[derive(Debug)]
 pub enum ArchiveCopy {
-    /// A download in the archives directory, which stays even if the restore fails.
+    /// A download in the archives directory. It is kept even if the restore fails.
     Fetched(Arc<dyn Publishable>),
     /// A new file, which is complete if it is a clone of the archive, or was saved from standard input.
     /// Otherwise, it is filled after everything else was written.
@@ -83,8 +83,8 @@ impl OpenedArchive {
         }
     }
 
-    /// Copies the archive if it was not cloned, and gives it its name and owner. Uses the same archive
-    /// that is already in the directory. Returns the path, which an archive that is to be renamed gets
+    /// Copies the archive if it was not cloned, and gives it its name and owner. If the same archive is
+    /// already in the directory, uses that one. Returns the path, which an archive that is to be renamed gets
     /// only when `moves` are made.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use slotpress_base::{IoContext, Result, Stage};
-use slotpress_format::{ArchiveName, write_no_obsolete_accounts, write_storages_list};
+use slotpress_format::{ArchiveName, write_empty_obsolete_lists, write_storages_list};
 
 use crate::restore::Run;
 use crate::restore::assign::AssignedStorage;
@@ -16,7 +16,7 @@ use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::target::{RUN_DIR, SNAPSHOT_DIR};
 use crate::restore::unpack::UnpackedArchive;
 
-/// Completes a ledger from which a validator boots, and makes the moves `aside` first. Returns the
+/// Completes a ledger from which a validator boots, and makes `moves_aside` first. Returns the
 /// paths of its bank snapshot and of its archives.
 pub fn complete_ledger(
     run: Run<'_>,
@@ -24,7 +24,7 @@ pub fn complete_ledger(
     storages: &[AssignedStorage],
     run_dirs: Vec<PartialDir>,
     archives: Vec<(OpenedArchive, ArchiveName)>,
-    aside: Vec<Move>,
+    moves_aside: Vec<Move>,
 ) -> Result<(PathBuf, Vec<PathBuf>)> {
     let target = run.target;
     let snapshots_dir = &target.snapshots_dir;
@@ -36,7 +36,7 @@ pub fn complete_ledger(
     // that lacks one of them.
     let snapshot_dirs = target.create_partial_dirs("snapshot")?;
     // Dropped before the directories that it moves back.
-    let mut moves = Moves::new(snapshots_dir, aside);
+    let mut moves = Moves::new(snapshots_dir, moves_aside);
     // Agave looks at bank snapshots only if there is a full archive, so the archives are placed
     // first.
     let mut placed = Vec::new();
@@ -68,7 +68,7 @@ fn write_boot_files(dir: &PartialDir, slot: &str, storages: &[AssignedStorage]) 
     let ids = || storages.iter().map(|storage| (storage.slot, storage.id));
     write_file(dir, "storages_list", &|to| write_storages_list(to, ids()))?;
     // No account is obsolete after a restore.
-    write_file(dir, "obsolete_accounts", &|to| write_no_obsolete_accounts(to, ids()))?;
+    write_file(dir, "obsolete_accounts", &|to| write_empty_obsolete_lists(to, ids()))?;
     dir.rename_within(BANK_FILE_PARTIAL, slot)?;
     // Its existence marks the bank snapshot as complete.
     write_file(dir, "fastboot_version", &|to| to.write_all(b"3.0.0"))

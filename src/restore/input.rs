@@ -73,7 +73,7 @@ impl<'a> RestoreInput<'a> {
         Self { run, opened: Vec::new(), supply, expect_roots, move_archives: false }
     }
 
-    /// Opens an archive. Refuses it if Agave does not read it, or if it has another root than the
+    /// Opens an archive. Refuses it if Agave does not read it, or if its root is not the
     /// expected one. `is_base` is true if an incremental archive is known to follow.
     fn open(&mut self, supplied: Supplied, is_base: bool) -> Result<()> {
         let io_policy = &self.run.options.io_policy;

@@ -1,8 +1,8 @@
 //! Restores archives to a ledger: checks the target, unpacks to temporary directories, checks the
 //! result, and moves it into place.
 //!
-//! Each file is synced before it gets its final name. The mark of completeness, `fastboot_version`,
-//! is written last. A restore that fails or is killed leaves nothing that a validator would take
+//! Each file is synced before it gets its final name. The bank snapshot, which
+//! `fastboot_version` marks as complete, gets its final name last. A restore that fails or is killed leaves nothing that a validator would take
 //! for a ledger.
 //!
 //! ```no_run
@@ -61,7 +61,8 @@ use crate::restore::unpack::{UnpackedArchive, Unpacker};
 /// # Errors
 /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if an archive is damaged, or does not match
 /// its name. Also fails if the ledger is in use or holds a state already, or if the disk fails or
-/// is full. After an error, the ledger is as it was before.
+/// is full. After an error, the ledger is as it was before, except that it may
+/// have got a lock file.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     for path in options.sources().filter_map(RestoreSource::path) {
         // If an archive is missing, the target stays as it is.

@@ -90,7 +90,7 @@ pub struct TargetOptions {
     pub check: CheckOptions,
     /// Use of page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,
-    /// Genesis blocks of which one must be that of the chain, if the ledger has none.
+    /// Genesis blocks, one of which must be that of the chain. If empty, the ledger's genesis must be.
     #[doc(hidden)]
     pub genesis: Vec<Genesis>,
 }

@@ -40,7 +40,7 @@ impl PartialDir {
         self.work.dir()
     }
 
-    /// Opens a file for writing. Creates it, unless another worker has, which writes another part of it.
+    /// Opens a file for writing, and creates it if it is missing. Several workers may write parts of it.
     pub fn create_file(&self, name: &str) -> Result<File> {
         let path = self.path.join(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -31,7 +31,7 @@ impl Unpacker<'_> {
                 let number = records.first().map(RecordVersion::storage).unwrap_or_default();
                 let missing_error = || Error::failed(format!("storage number {number} was not placed"));
                 let storage = self.assigner.storages.get(number as usize).ok_or_else(missing_error)?;
-                let run_dir = self.run_dirs.get(usize::from(storage.accounts_path)).ok_or_else(missing_error)?;
+                let run_dir = self.run_dirs.get(usize::from(storage.accounts_path_index)).ok_or_else(missing_error)?;
                 let name = storage.file_name();
                 let path = run_dir.path.join(&name);
                 let file = run_dir.dir().open_file(&name)?;

@@ -94,7 +94,7 @@ pub struct Preview {
     pub room: Result<()>,
 }
 
-/// Checks that the target holds no ledger. Files that a killed restore left do not count.
+/// Checks that the target holds no ledger. Ignores files that a killed restore left.
 ///
 /// # Errors
 /// [`ErrorKind::Exists`], with the path of a part of the ledger.
@@ -370,7 +370,7 @@ fn check_rename_target(parent: &KeptDir, name: &str) -> Result<()> {
     }
 }
 
-/// Fails if `place` is on another file system than `parent`, because renames would be impossible.
+/// Fails if `place` and `parent` are on different file systems, because renames would be impossible.
 pub fn check_same_file_system(place: &Path, stat: &FileStat, parent: &KeptDir) -> Result<()> {
     if stat.device == parent.stat()?.device {
         return Ok(());

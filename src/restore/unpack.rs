@@ -184,7 +184,7 @@ impl EntrySink for EntryWriter<'_, '_> {
             (EntryKind::StatusCache, _) => (bank_snapshot, "status_cache".to_string()),
             (EntryKind::BankFile(_), _) => (bank_snapshot, BANK_FILE_PARTIAL.to_string()),
             (_, Some(storage)) => {
-                let run_dir = &visitor.run_dirs[usize::from(storage.accounts_path)];
+                let run_dir = &visitor.run_dirs[usize::from(storage.accounts_path_index)];
                 (run_dir, storage.file_name())
             }
             _ => return Ok(()),

@@ -1,4 +1,4 @@
-//! A server whose answers a test chooses, right or wrong. It runs threads on sockets, so the test
+//! A server whose responses a test chooses, correct or wrong. It runs threads on sockets, so the test
 //! controls every byte.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl Request {
     }
 }
 
-/// Treatment of a connection after an answer.
+/// Treatment of a connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Keep,
@@ -130,14 +130,14 @@ pub fn stall(stream: &mut TcpStream) -> io::Result<Then> {
     Ok(Then::Close)
 }
 
-/// Sends an answer with a body of stated length.
+/// Sends a response with a `Content-Length` and a body.
 pub fn answer(stream: &mut TcpStream, status: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Then> {
     head(stream, status, &[headers, &[("Content-Length", &body.len().to_string())]].concat())?;
     stream.write_all(body)?;
     Ok(Then::Keep)
 }
 
-/// Sends the head of an answer.
+/// Sends the status line and headers of a response.
 pub fn head(stream: &mut TcpStream, status: &str, headers: &[(&str, &str)]) -> io::Result<()> {
     let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     stream.write_all(format!("HTTP/1.1 {status}\r\n{fields}\r\n").as_bytes())

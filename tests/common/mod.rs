@@ -84,8 +84,8 @@ pub fn expected_facts(chain: &str, slot: u64) -> serde_json::Value {
     all[slot.to_string()].clone()
 }
 
-/// Makes a directory that is removed at the end of the test: in TEST_DISK or, if there is room, in
-/// memory, because syncing to a disk would take most of the time.
+/// Makes a directory that is removed at the end of the test: in TEST_DISK, or in memory if there is
+/// room, because syncing to a disk would take most of the time, or in the system's temporary directory.
 pub fn temp_dir() -> TempDir {
     const ROOM_BYTES: u64 = 2 << 30;
     let memory = Path::new("/dev/shm");
@@ -188,14 +188,14 @@ pub fn tar_header(path: &str, kind: u8, size: u64) -> [u8; 512] {
     *header.as_bytes()
 }
 
-/// Makes a file of skippable frames, which the quick check takes for an archive.
+/// Makes skippable frames of this total length, which the quick check takes for an archive.
 pub fn make_skippable_frames(length: usize) -> Vec<u8> {
     let mut bytes = vec![7; length];
     fill_with_skippable_frames(&mut bytes);
     bytes
 }
 
-/// Turns at least 8 bytes into such a file.
+/// Fills at least 8 bytes with such frames.
 pub fn fill_with_skippable_frames(bytes: &mut [u8]) {
     // Listings look for frames in the last half MiB only.
     const FRAME_BYTES: usize = 64 * 1024;
@@ -209,7 +209,7 @@ pub fn fill_with_skippable_frames(bytes: &mut [u8]) {
     }
 }
 
-/// Prepares a run of the program without the variables of the test's environment.
+/// Prepares a run of the program without `NO_COLOR` and `SLOTPRESS_*` from the test's environment.
 pub fn slotpress() -> Command {
     let mut command = Command::new(slotpress_path());
     for (name, _) in std::env::vars_os() {
@@ -398,8 +398,8 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a child catches a signal. SIGXFSZ is the last signal that slotpress registers: when
-/// it is caught, all others are.
+/// Waits until a child has installed its handler for a signal. slotpress installs the handler for
+/// SIGXFSZ last, so once that handler is there, all are.
 pub fn wait_for_handler(child: &std::process::Child, signal: rustix::process::Signal) {
     wait_for("the handler of a signal", || {
         let status =

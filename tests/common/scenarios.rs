@@ -36,7 +36,7 @@ enum Kind {
     Archive(String, Vec<u8>),
     /// A ledger.
     Ledger,
-    /// A ledger in the place of an old state, with these files.
+    /// A ledger that replaces an old state, which has these files.
     Replaced(BTreeMap<String, Option<Vec<u8>>>),
     /// Only a report.
     Report,
@@ -184,15 +184,15 @@ impl Scenario {
                 }
                 _ => 0,
             };
-            // A sync before the first write does not count.
+            // A sync before the first write is ignored.
             stage = stage.max(if begins == 2 && stage == 0 { 0 } else { begins });
             stage
         };
         calls.iter().map(stage_of).collect()
     }
 
-    /// Returns the stage of each call if archives are fetched. Their journals are written
-    /// meanwhile.
+    /// Returns the stage of each call if archives are fetched. Their journals are written during
+    /// the fetch.
     #[cfg(feature = "net")]
     fn stages_of_fetching(&self, calls: &[Call]) -> Vec<usize> {
         let is_bootstrap = matches!(self.kind, Kind::Bootstrapped(_));

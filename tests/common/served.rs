@@ -124,7 +124,7 @@ impl Server {
         connect(self.address)
     }
 
-    /// Sends one request on a connection of its own.
+    /// Sends one request on a new connection.
     pub fn request(&self, method: &str, path: &str, headers: &str) -> Response {
         let mut stream = self.connect();
         send(&mut stream, method, path, headers);
@@ -209,7 +209,7 @@ pub fn send(stream: &mut TcpStream, method: &str, path: &str, headers: &str) {
     stream.write_all(request.as_bytes()).expect("sent");
 }
 
-/// Reads the head of a response.
+/// Reads the status line and headers of a response.
 pub fn read_head(stream: &mut TcpStream) -> Option<Response> {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -228,7 +228,7 @@ pub fn read_head(stream: &mut TcpStream) -> Option<Response> {
     Some(Response { status, headers, body: Vec::new() })
 }
 
-/// Reads as many bytes as the head says.
+/// Reads a response and its body, whose length the headers state.
 pub fn read_response(stream: &mut TcpStream, method: &str) -> Response {
     let mut response = read_head(stream).expect("a response");
     let has_none = method == "HEAD" || matches!(response.status, 204 | 304);

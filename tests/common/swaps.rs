@@ -25,8 +25,8 @@ pub fn small_archive() -> (TempDir, PathBuf) {
     (dir, archive)
 }
 
-/// A directory that was replaced by a link. It is put back into the directory that it came from, even
-/// if that was moved meanwhile. A complete run would otherwise look like a failed one.
+/// A directory that was replaced by a link. It is put back into its original parent directory, even
+/// if that was moved in between. A complete run would otherwise look like a failed one.
 pub struct Swapped {
     pub parent: OwnedFd,
     pub name: String,

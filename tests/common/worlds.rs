@@ -96,7 +96,7 @@ impl RandomWorld {
         self.held.push(HeldArchive { server, base_day, day, fate });
     }
 
-    /// The day of the newest state of the honest source.
+    /// Returns the day of the newest state of the honest source.
     pub fn honest_day(&self) -> Option<usize> {
         let honest = self.held.iter().filter(|held| held.server.is_some() && held.server == self.honest);
         honest.map(|held| held.day).max()

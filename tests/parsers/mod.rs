@@ -42,7 +42,7 @@ fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
 
 /// Changes fields of a bank file so that it breaks demands of clients, but still parses. Inputs made from this
 /// file reach the code that reports broken demands.
-fn with_broken_demands(bank_file: &[u8]) -> Vec<u8> {
+fn break_demands(bank_file: &[u8]) -> Vec<u8> {
     // The newest epoch is the last epoch in the file.
     let end_of_newest = |file: &[u8], name: &str| {
         let mut places = field_places(file, BANK_FILE, ListItems::All).into_iter().filter(|place| place.name == name);
@@ -57,7 +57,7 @@ fn with_broken_demands(bank_file: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The seeds break every demand that an input of the length of fuzzed inputs can break.
+/// The seeds break every demand that can be broken within the fuzzer's maximum input length.
 #[test]
 fn the_seeds_break_all_demands_within_reach() {
     let seeds = seeds("bank_file");
@@ -74,14 +74,14 @@ fn the_seeds_break_all_demands_within_reach() {
 /// Returns valid or nearly valid inputs for a target.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let archive = fixture(FULL_26);
-    let small = || targets::wrapped::with_index(&small_tar(), 16_384, &|_| {});
+    let small = || targets::wrapped::archive_with_index(&small_tar(), 16_384, &|_| {});
     let with_control_bytes = |control: [u8; 3]| [control.as_slice(), &small_tar()].concat();
     match target {
         "tar" => vec![tar_of(&archive)[..20_000].to_vec(), small_tar()],
         "frame" => vec![fs::read(&archive).expect("read")[..64].to_vec()],
         "bank_file" => {
             let mut files = files_of_ledgers("snapshots/26/26");
-            files.push(with_broken_demands(&files[0]));
+            files.push(break_demands(&files[0]));
             files
         }
         "status_cache" => files_of_ledgers("snapshots/26/status_cache"),
@@ -106,7 +106,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             storages.sort_by_key(Vec::len);
             storages.into_iter().filter(|bytes| !bytes.is_empty()).take(2).collect()
         }
-        "archive" => vec![targets::wrapped::in_one_frame(&small_tar()), small()],
+        "archive" => vec![targets::wrapped::compress_to_one_frame(&small_tar()), small()],
         "entries" => vec![with_control_bytes([40, 0, 0]), with_control_bytes([3, 5, 7])],
         "names" => vec![FULL_26.into(), INCREMENTAL_26_40.into(), b"26.3".to_vec(), "5b".repeat(32).into()],
         "listing" => {

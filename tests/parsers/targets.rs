@@ -255,7 +255,7 @@ pub fn check_genesis(bytes: &[u8]) {
     expect_short_message(Genesis::parse(fields(bytes)));
     expect_short_message(genesis_archive::unpack(bytes));
     let mut compressed = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
-    std::io::Write::write_all(&mut compressed, &wrapped::with_checksums(bytes.to_vec())).expect("compressed");
+    std::io::Write::write_all(&mut compressed, &wrapped::fix_checksums(bytes.to_vec())).expect("compressed");
     expect_short_message(genesis_archive::unpack(&compressed.finish().expect("compressed")));
 }
 
@@ -268,9 +268,9 @@ pub fn check_archive(bytes: &[u8]) {
 /// size of the frames and the change of the index.
 pub fn check_entries(bytes: &[u8]) {
     let Some((&[frame_blocks, number, change], tar)) = bytes.split_first_chunk() else { return };
-    let tar = wrapped::with_checksums(tar.to_vec());
-    verify(&wrapped::in_one_frame(&tar));
-    verify(&wrapped::with_index(&tar, 512 * (1 + usize::from(frame_blocks)), &|entries| {
+    let tar = wrapped::fix_checksums(tar.to_vec());
+    verify(&wrapped::compress_to_one_frame(&tar));
+    verify(&wrapped::archive_with_index(&tar, 512 * (1 + usize::from(frame_blocks)), &|entries| {
         let index = usize::from(number) % entries.len().max(1);
         match (entries.get_mut(index), change) {
             (_, 0) | (None, _) => {}

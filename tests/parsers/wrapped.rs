@@ -8,8 +8,8 @@ const BLOCK_BYTES: usize = 512;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 const LENGTH: std::ops::Range<usize> = 124..136;
 
-/// Writes the right checksum into every header. Headers are found by the lengths in them.
-pub fn with_checksums(mut tar: Vec<u8>) -> Vec<u8> {
+/// Writes the correct checksum into every header. Finds headers by the lengths that they state.
+pub fn fix_checksums(mut tar: Vec<u8>) -> Vec<u8> {
     let mut offset = 0;
     while let Some(header) = tar.get_mut(offset..offset + BLOCK_BYTES) {
         if header.iter().any(|byte| *byte != 0) {
@@ -25,13 +25,13 @@ pub fn with_checksums(mut tar: Vec<u8>) -> Vec<u8> {
 }
 
 /// Makes an archive of one zstd frame.
-pub fn in_one_frame(tar: &[u8]) -> Vec<u8> {
+pub fn compress_to_one_frame(tar: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(tar, 1).expect("compressed")
 }
 
 /// Makes an archive of frames of the given size, and the index and seek table that slotpress writes after them.
 /// `alter` changes the entries of the index.
-pub fn with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<Entry>)) -> Vec<u8> {
+pub fn archive_with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<Entry>)) -> Vec<u8> {
     let mut archive = Vec::new();
     let mut items = Vec::new();
     let mut hashes = Vec::new();
@@ -40,7 +40,7 @@ pub fn with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<E
         content_bytes: content_bytes as u32,
     };
     for piece in tar.chunks(frame_size_bytes) {
-        let frame = in_one_frame(piece);
+        let frame = compress_to_one_frame(piece);
         hashes.push(frame_hash(&frame));
         items.push(item(&frame, piece.len()));
         archive.extend_from_slice(&frame);

@@ -4,7 +4,7 @@
 //!
 //! Workers read items in the page cache themselves. The first item that is not in the page cache
 //! starts the reading threads. A thread takes a free buffer before it takes an item, so the number of
-//! buffers bounds what is read ahead, and the oldest item always has one.
+//! buffers bounds what is read ahead, and the oldest item always has a buffer.
 
 use std::iter::Enumerate;
 use std::thread::{Builder, Scope};
@@ -35,8 +35,8 @@ pub struct ItemReader<'a, T> {
     /// Reads an item into a buffer, whose content it replaces.
     pub read: &'a (dyn Fn(&T, &mut Vec<u8>) -> Result<()> + Sync),
     pub item_bytes_max: u64,
-    /// Limit on the bytes that are read ahead, besides [`AHEAD_BYTES`]. If it is too small for one
-    /// item, nothing is read ahead.
+    /// Limit on the bytes that are read ahead, in addition to the limit [`AHEAD_BYTES`]. If it is
+    /// too small for one item, nothing is read ahead.
     pub ahead_bytes_max: u64,
 }
 
@@ -52,21 +52,21 @@ impl<T> AheadItem<'_, T> {
         &self.item
     }
 
-    /// Moves the bytes that were read ahead into `to`. Returns false if the item was not
+    /// Moves the bytes that were read ahead into `buffer`. Returns false if the item was not
     /// read ahead.
-    pub fn take_bytes(&mut self, to: &mut Vec<u8>) -> bool {
+    pub fn take_bytes(&mut self, buffer: &mut Vec<u8>) -> bool {
         let Some(mut lent) = self.lent.take() else { return false };
-        std::mem::swap(&mut lent.buffer, to);
+        std::mem::swap(&mut lent.buffer, buffer);
         lent.is_read
     }
 
-    /// Moves the bytes that were read ahead into `to`, or reads the item now.
+    /// Moves the bytes that were read ahead into `buffer`, or reads the item now.
     ///
     /// # Errors
     /// The item cannot be read.
-    pub fn read(mut self, to: &mut Vec<u8>) -> Result<T> {
-        if !self.take_bytes(to) {
-            (self.reader.read)(&self.item, to)?;
+    pub fn read(mut self, buffer: &mut Vec<u8>) -> Result<T> {
+        if !self.take_bytes(buffer) {
+            (self.reader.read)(&self.item, buffer)?;
         }
         Ok(self.item)
     }
@@ -234,16 +234,16 @@ mod tests {
         ItemReader { is_cold, read, item_bytes_max: 1000, ahead_bytes_max: count * 1000 }
     }
 
-    fn write_item(item: &u64, to: &mut Vec<u8>) -> Result<()> {
-        to.clear();
-        to.extend_from_slice(&item.to_le_bytes());
+    fn write_item(item: &u64, buffer: &mut Vec<u8>) -> Result<()> {
+        buffer.clear();
+        buffer.extend_from_slice(&item.to_le_bytes());
         Ok(())
     }
 
     fn read_each(items: &mut (dyn Iterator<Item = Result<AheadItem<'_, u64>>> + Send)) -> Result<()> {
-        let mut to = Vec::new();
+        let mut buffer = Vec::new();
         for item in items {
-            item?.read(&mut to)?;
+            item?.read(&mut buffer)?;
         }
         Ok(())
     }
@@ -259,13 +259,13 @@ mod tests {
             buffers in 0u64..7,
             workers in 1usize..4,
         ) {
-            let read = |item: &u64, to: &mut Vec<u8>| {
+            let read = |item: &u64, buffer: &mut Vec<u8>| {
                 let is_ahead = std::thread::current().name() == Some(READER_NAME);
                 if is_ahead && failing.contains(item) { return Err(Error::failed("not now")) }
-                write_item(item, to)
+                write_item(item, buffer)
             };
             let is_cold = |item: &u64| cold[*item as usize];
-            let new_worker = || Ok(|item: AheadItem<'_, u64>, to: &mut Vec<u8>| item.read(to));
+            let new_worker = || Ok(|item: AheadItem<'_, u64>, buffer: &mut Vec<u8>| item.read(buffer));
             let mut arrived = Vec::new();
             read_ahead(0..cold.len() as u64, &new_reader(&is_cold, &read, buffers), |items| {
                 run_in_order(items, workers, &new_worker, &NoProgress, &mut |bytes, item| {
@@ -294,13 +294,13 @@ mod tests {
     fn a_disk_gets_several_requests() {
         let all_reading = Barrier::new(READERS);
         let ahead = AtomicUsize::new(0);
-        let read = |item: &u64, to: &mut Vec<u8>| {
+        let read = |item: &u64, buffer: &mut Vec<u8>| {
             if std::thread::current().name() == Some(READER_NAME) {
                 // Passes only when all reading threads read.
                 all_reading.wait();
                 ahead.fetch_add(1, SeqCst);
             }
-            write_item(item, to)
+            write_item(item, buffer)
         };
         for is_cold in [false, true] {
             // The first cold item is not read ahead: it starts the threads.
@@ -310,8 +310,7 @@ mod tests {
         }
     }
 
-    /// No more items are taken than there is memory for, whether they are read ahead or left to the
-    /// work.
+    /// Only as many items are taken as fit in memory, whether they are read ahead or left to the work.
     #[test]
     fn the_items_read_ahead_are_bounded() {
         const BUFFERS: usize = 5;
@@ -333,9 +332,9 @@ mod tests {
     fn panics_end_the_work() {
         for breaks_while_read in [false, true] {
             let items = (0..50u64).inspect(|item| assert!(breaks_while_read || *item != 20, "it breaks"));
-            let read = |item: &u64, to: &mut Vec<u8>| {
+            let read = |item: &u64, buffer: &mut Vec<u8>| {
                 assert!(!breaks_while_read || *item != 20, "it breaks");
-                write_item(item, to)
+                write_item(item, buffer)
             };
             let error =
                 read_ahead(items, &new_reader(&|_| true, &read, 4), |items| read_each(items)).expect_err("an error");

@@ -1,5 +1,5 @@
-//! Small operations on bytes and lengths that cannot fail, overflow or go out of bounds. The
-//! parsers of archives, ledgers and servers' answers use them.
+//! Small operations on bytes and lengths. None of them overflows or goes out of bounds. The
+//! parsers of archives, ledgers and servers' responses use them.
 
 use std::io::{self, BufRead, ErrorKind};
 use std::ops::Range;

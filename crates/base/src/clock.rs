@@ -22,7 +22,7 @@ pub fn since_1970(time: SystemTime) -> Duration {
 }
 
 /// True if the clock is between the years 1970 and 9999. Otherwise, the libraries for TLS,
-/// signatures and HTTP answers panic.
+/// signatures and HTTP responses panic.
 pub fn is_in_range() -> bool {
     let time = SystemTime::now();
     limit_to_range(time) == time

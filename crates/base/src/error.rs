@@ -15,19 +15,19 @@ use crate::EscapePath;
 /// Result of this library's functions that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Kind of failure. It says what a caller can do about it, and the program's exit code. Whatever
-/// the kind, nothing incomplete has its final name, so the same call can be made again.
+/// Kind of an [`Error`]. It says what a caller can do, and determines the program's exit code. Whatever
+/// the kind, no incomplete file has its final name, so the same call can be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Any other failure (exit code 1): a disk fails, a ledger is not complete, memory runs out, a
+    /// Any other error (exit code 1): a disk fails, a ledger is not complete, memory runs out, a
     /// server refuses permanently. Message and hint are for an operator.
     Failed,
     /// There is no room (exit code 1): the file system is full or nearly full, a quota is used up,
     /// or the output would not fit, which is often known before a byte is written. Free some space,
     /// or choose another directory. The next call continues with bytes that were fetched.
     NoSpace,
-    /// Another process holds what is needed (exit code 1): a validator runs on the ledger, another
+    /// Another process uses what is needed (exit code 1): a validator runs on the ledger, another
     /// run holds the lock of a directory or of a download, something listens at the address. Wait
     /// until that process has ended, or choose another directory or address.
     InUse,
@@ -42,8 +42,8 @@ pub enum ErrorKind {
     /// another source. `verify::Failure::from_error` has the broken rule, entry and account, and
     /// [`Error::offset_bytes`] the place in the file, as far as they are known.
     Damaged,
-    /// The archive is sound, but only Firedancer loads it (exit code 1), or only versions from
-    /// before September 2026. Take an archive of another validator.
+    /// The archive is sound, but Agave does not load it (exit code 1): only Firedancer does, or Agave
+    /// does not read its compression. Take another archive, or recompress this one.
     Unsupported,
     /// The network or a server failed (exit code 4). The same call may succeed later. It continues
     /// with the bytes that have arrived.
@@ -99,7 +99,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Makes an error of a kind.
+    /// Makes an error of this kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), hint: None, offset_bytes: None, existing_path: None, cause: None }
     }
@@ -124,12 +124,12 @@ impl Error {
         Self::new(ErrorKind::Exists, format!("{} exists already", path.escaped())).with_existing_path(path)
     }
 
-    /// Names the existing output, for [`ErrorKind::Exists`].
+    /// Sets the [path of the existing output](Self::existing_path).
     pub fn with_existing_path(self, path: &Path) -> Self {
         Self { existing_path: Some(Box::new(path.to_path_buf())), ..self }
     }
 
-    /// Makes an error for an archive that cannot be opened. It is of [`ErrorKind::Missing`] if the
+    /// Makes an error for an archive that cannot be opened. Its kind is [`ErrorKind::Missing`] if the
     /// archive does not exist.
     pub fn from_open(path: &Path, error: &io::Error) -> Self {
         let made = Self::io("open", path, error);
@@ -146,8 +146,8 @@ impl Error {
     }
 
     /// Makes an error for a failed file operation. Its [kind](ErrorKind::from_io) follows from the
-    /// operating system's error. `doing` completes the sentence "cannot …".
-    pub fn io(doing: &str, path: &Path, error: &io::Error) -> Self {
+    /// operating system's error. `action` completes the sentence "cannot …".
+    pub fn io(action: &str, path: &Path, error: &io::Error) -> Self {
         // A reader other than a file may wrap an error of this library, which has its own place and
         // hint.
         if let Some(error) = find_own_error(error) {
@@ -165,7 +165,7 @@ impl Error {
             io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a file system that can be written"),
             _ => None,
         };
-        let message = format!("cannot {doing} {}: {}", path.escaped(), text_without_code(error));
+        let message = format!("cannot {action} {}: {}", path.escaped(), text_without_code(error));
         Self { hint: hint.map(Cow::from), ..Self::new(ErrorKind::from_io(error), message).caused_by(copy_error(error)) }
     }
 
@@ -176,7 +176,7 @@ impl Error {
         self
     }
 
-    /// Adds advice for the operator, in the program's flags.
+    /// Adds advice for the operator. It may name flags of the program.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint = Some(hint.into());
@@ -227,7 +227,7 @@ impl Error {
         self.kind
     }
 
-    /// Returns advice for the operator, if there is any, in the program's flags.
+    /// Returns advice for the operator, if there is any. It may name flags of the program.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
@@ -264,13 +264,13 @@ fn text_without_code(error: &io::Error) -> String {
 
 /// Adds the path to an I/O error: `File::open(p).or_path("open", p)?`.
 pub trait IoContext<T> {
-    /// Adds the path. `doing` completes the sentence "cannot …".
-    fn or_path(self, doing: &str, path: &Path) -> Result<T>;
+    /// Adds the path. `action` completes the sentence "cannot …".
+    fn or_path(self, action: &str, path: &Path) -> Result<T>;
 }
 
 impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
-    fn or_path(self, doing: &str, path: &Path) -> Result<T> {
-        self.map_err(|error| Error::io(doing, path, &error.into()))
+    fn or_path(self, action: &str, path: &Path) -> Result<T> {
+        self.map_err(|error| Error::io(action, path, &error.into()))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{Error, EscapePath, IoContext, Result};
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// It cannot be opened, or is a directory, pipe or device. A pipe does not block the caller.
+/// The file cannot be opened, or is a directory, pipe or device. Opening a pipe does not block.
 pub fn open_file(path: &Path) -> Result<File> {
     // Non-blocking, so that opening a pipe does not wait; regular files ignore the flag.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;

@@ -1,5 +1,5 @@
-//! Advice for errors that several places give, in the program's flags. The program leaves out advice
-//! that names a flag which the running command does not have.
+//! Advice that several places add to errors. It names flags of the program, which leaves out advice
+//! about flags that the running command does not have.
 
 pub const ALLOW_PRIVATE: &str = "--allow-private lets servers refer to private addresses; without it, only a source that you name may have a private address";
 pub const GIVE_BASE: &str = "if it is an incremental archive, give its full archive with --base";

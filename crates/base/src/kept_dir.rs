@@ -1,6 +1,6 @@
 //! Directories that are kept open. Names in them are created, opened, renamed and removed relative
 //! to the open descriptor. If something else, such as a symbolic link, takes the directory's path,
-//! it is never touched.
+//! what it leads to is never touched.
 //!
 //! A name is a single path component. Symbolic links are never followed, except in the operator's
 //! path by which a directory is first opened.
@@ -273,7 +273,7 @@ impl KeptDir {
     /// Renames `from` in this directory to `to` in `to_dir`. Replaces a file of that name.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The rename fails.
     pub fn rename(&self, from: impl AsRef<OsStr>, to_dir: &Self, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         rustix::fs::renameat(&self.dir, check_name(&from)?, &to_dir.dir, check_name(&to)?)
     }
@@ -281,7 +281,7 @@ impl KeptDir {
     /// Renames within this directory, unless the new name is taken.
     ///
     /// # Errors
-    /// The new name is taken, or the system refuses.
+    /// The new name is taken, or the rename fails.
     pub fn rename_no_replace(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         let from = check_name(&from)?;
         let to = check_name(&to)?;
@@ -299,7 +299,7 @@ impl KeptDir {
     /// Moves a file to a name in another directory, and checks that it is the file `expected`.
     ///
     /// # Errors
-    /// The system refuses; or another file had the name, and was moved back.
+    /// The rename fails; or another file had the name, and was moved back.
     pub fn move_checked(
         &self,
         from: impl AsRef<OsStr>,
@@ -321,7 +321,7 @@ impl KeptDir {
     /// Removes a file or link.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The file cannot be removed.
     pub fn remove_file(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         rustix::fs::unlinkat(&self.dir, check_name(&name)?, AtFlags::empty())
     }
@@ -329,7 +329,7 @@ impl KeptDir {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The directory cannot be removed, for example because it is not empty.
     pub fn remove_dir(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         rustix::fs::unlinkat(&self.dir, check_name(&name)?, AtFlags::REMOVEDIR)
     }

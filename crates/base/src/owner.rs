@@ -16,7 +16,7 @@ impl Owner {
     /// [`apply_to`](Self::apply_to) changes nothing.
     ///
     /// # Errors
-    /// The system refuses.
+    /// `fstat` fails.
     pub fn from_dir(dir: &KeptDir) -> Result<Self> {
         let stat = rustix::fs::fstat(dir).or_path("read", dir.path())?;
         let ours = (rustix::process::geteuid(), rustix::process::getegid());
@@ -27,7 +27,7 @@ impl Owner {
     /// Changes the owner of an open file or directory.
     ///
     /// # Errors
-    /// The system refuses.
+    /// `fchown` fails.
     pub fn apply_to(&self, file: &impl AsFd) -> rustix::io::Result<()> {
         match self.0 {
             Some((uid, gid)) => rustix::fs::fchown(file, Some(uid), Some(gid)),

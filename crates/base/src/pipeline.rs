@@ -21,7 +21,7 @@ pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
 /// Processes every item on a worker thread. Passes the results to `on_result` on the calling
 /// thread, in the order of the items.
 ///
-/// Calls `new_worker` once on each of `workers` threads. A worker turns an item into a value, and
+/// Calls `new_worker` at most once on each of `workers` threads. A worker turns an item into a value, and
 /// into bytes in the given buffer, which it must clear first. Workers take items under a lock, so
 /// an iterator that does work itself (reading, or decoding that cannot be split) runs on one worker
 /// at a time.
@@ -88,7 +88,7 @@ where
     fn process_all(&self) -> Result<()> {
         let mut worker = None;
         for mut bytes in &self.free_rx {
-            // If the items panicked, the poisoned lock ends the other workers, too.
+            // If the iterator panicked, the poisoned lock ends the other workers, too.
             let next = self.items.lock().map(|mut items| items.next()).unwrap_or_default();
             let Some((number, item)) = next else { break };
             let result = self.process(item, &mut worker, &mut bytes);

@@ -8,7 +8,7 @@ use crate::{Result, spawn_error};
 /// Starts a pool of `threads` threads, at least one. It takes tens of microseconds.
 ///
 /// # Errors
-/// The system refuses.
+/// A thread cannot be started.
 pub fn start_pool(threads: usize) -> Result<ThreadPool> {
     // rayon would start one thread per core for 0.
     let pool = ThreadPoolBuilder::new().num_threads(threads.max(1)).build();

@@ -91,7 +91,7 @@ impl fmt::Display for Stage {
 /// A step that an operation is going to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The stage that is running.
+    /// Stage of the operation.
     pub stage: Stage,
     /// Total input bytes of the stage: `Some(0)` if it reports no bytes, `None` if the number is
     /// unknown.
@@ -123,11 +123,11 @@ pub fn wait(progress: &dyn Progress, time: Duration) {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProgressEvent<'a> {
-    /// The steps that follow, in order. Other stages may come between them.
+    /// The steps that follow, in order. Other stages may run between them.
     Steps(&'a [Step]),
     /// A stage begins; the previous one ends.
     Stage {
-        /// The stage that is running.
+        /// The stage that begins.
         stage: &'a Stage,
         /// Upper bound on the input bytes; `None` if it is unknown. [`ProgressEvent::Bytes`] are
         /// summed per stage.
@@ -172,7 +172,8 @@ pub trait Progress: Sync {
         let _ = event;
     }
     /// True if the work should stop. It then ends with an error of
-    /// [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted).
+    /// [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted), except that `serve` and a
+    /// continuous `publish` end without an error.
     fn is_interrupted(&self) -> bool {
         false
     }
@@ -278,8 +279,7 @@ where
 pub struct CancelToken(Arc<AtomicBool>);
 
 impl CancelToken {
-    /// Stops the operation. It ends with an error of
-    /// [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted).
+    /// Stops the operation, as [`Progress::is_interrupted`] describes.
     pub fn cancel(&self) {
         self.0.store(true, Relaxed);
     }
@@ -290,7 +290,7 @@ impl CancelToken {
     }
 }
 
-/// A token that is cancelled while the flag is true, as a signal handler sets it.
+/// A token that is cancelled while the flag is true. A signal handler may set the flag.
 impl From<Arc<AtomicBool>> for CancelToken {
     fn from(flag: Arc<AtomicBool>) -> Self {
         Self(flag)

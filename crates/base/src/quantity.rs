@@ -1,5 +1,5 @@
 //! Text of quantities for all commands: sizes and rates in binary units, times, ratios, percentages,
-//! counts. Has three or four significant digits, because more digits of a measurement are noise.
+//! counts. Measured numbers have three or four significant digits, because more digits are noise.
 //! JSON and CSV have exact numbers.
 
 use std::time::{Duration, SystemTime};
@@ -59,7 +59,7 @@ pub struct TimeUnit(f64, &'static str);
 const SECOND: TimeUnit = TimeUnit(1.0, "s");
 
 impl TimeUnit {
-    /// Returns the unit for a time. 1000 of a unit are shown as 1 of the next.
+    /// Returns the unit for a time. A time that would be shown as 1000 gets the next larger unit.
     pub fn for_seconds(seconds: f64) -> Self {
         let shorter = [Self(1e-9, "ns"), Self(1e-6, "µs"), Self(1e-3, "ms")];
         shorter.into_iter().find(|unit| seconds / unit.0 < 999.5).unwrap_or(SECOND)

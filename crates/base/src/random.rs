@@ -32,8 +32,8 @@ impl SplitMix64 {
     }
 }
 
-/// Returns a number from the system that nobody can guess, or 0 if the system has none, as Linux before
-/// 3.17.
+/// Returns a number from the system that nobody can guess, or 0 if the system has none, as on Linux
+/// before 3.17.
 pub fn from_system() -> u64 {
     let mut number = [0; 8];
     let _ = rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty());

@@ -85,7 +85,7 @@ impl<P: AsRef<Path> + ?Sized> EscapePath for P {
     }
 }
 
-/// Returns the first characters of a text, with `…` if more follow.
+/// Returns the first characters of a text. If more follow, the last one is `…`.
 pub fn cut(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_string(),

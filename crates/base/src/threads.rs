@@ -1,7 +1,7 @@
 //! Starts threads. If a thread cannot be started or panics, the caller gets an [`Error`], and never
 //! waits forever.
 //!
-//! Threads for which others wait are started here, and do their work in [`catch_panic`].
+//! Threads for which others wait do their work in [`catch_panic`].
 //! [`start_pool`](crate::start_pool) starts the threads of parallel iterators.
 
 use std::any::Any;
@@ -64,10 +64,10 @@ pub fn spawn_error(error: &std::io::Error) -> Error {
         .with_hint("allow the user more processes (ulimit -u), or the service more tasks (TasksMax)")
 }
 
-/// Starts a thread that the caller needs.
+/// Starts a thread in a scope.
 ///
 /// # Errors
-/// The system refuses.
+/// The thread cannot be started.
 pub fn spawn<'scope, R: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> R + Send + 'scope,
@@ -78,7 +78,7 @@ pub fn spawn<'scope, R: Send + 'scope>(
 /// Starts `count` threads in a scope.
 ///
 /// # Errors
-/// The system refuses. Threads that were started before go on.
+/// A thread cannot be started. Threads that were started before keep running.
 pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     count: usize,

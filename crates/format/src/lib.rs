@@ -60,7 +60,7 @@ pub use ledger::lattice::{AccountView, LatticeAccumulator, LatticeHash};
 pub use ledger::leaders::Voter;
 pub use ledger::lists::{
     ObsoleteFormat, ObsoleteItem, ObsoleteLists, parse_storages_list, parse_tagged_storages_list,
-    scan_obsolete_accounts, write_no_obsolete_accounts, write_storages_list,
+    scan_obsolete_accounts, write_empty_obsolete_lists, write_storages_list,
 };
 pub use ledger::loaders::{LoaderAccount, programdata_candidates};
 pub use ledger::lock::{LOCK_NAME as LEDGER_LOCK_NAME, LedgerLock};

@@ -39,10 +39,10 @@
 use slotpress_format::{RECORD_HEADER_BYTES, RecordHeader};
 
 use super::chain::rent_exempt_lamports;
-use super::mix::{AccountKind, Mix};
+use super::mix::{AccountKind, AccountMix};
 use super::rng::Rng;
 use super::staking::{self, STAKE_BYTES};
-use super::universe::{Draw, Origin, Universe};
+use super::universe::{AccountRngs, Origin, Universe};
 use super::{keys, states, tokens};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Universe {
     pub fn shape(&self, origin: Origin, storage_bytes: u64) -> Shape {
         let draw_kind = |origin| {
             let mut rng = Rng::new(self.account_seed(origin));
-            let kind = rng.pick_weighted(100_000, self.mix.shares().iter().copied());
+            let kind = rng.pick_weighted(100_000, self.account_mix.shares().iter().copied());
             (rng, kind)
         };
         let (mut rng, kind) = draw_kind(origin);
@@ -91,8 +91,8 @@ impl Universe {
             AccountKind::Random => rng.pick(RANDOM_BYTES_MAX),
         };
         if data_len > storage_bytes.max(SMALL_STORAGE_BYTES) / 2 {
-            let (kind, data_len) = match self.mix {
-                Mix::Random => (AccountKind::Random, data_len % (SMALL_STORAGE_BYTES / 2)),
+            let (kind, data_len) = match self.account_mix {
+                AccountMix::Random => (AccountKind::Random, data_len % (SMALL_STORAGE_BYTES / 2)),
                 _ => (AccountKind::Token, tokens::TOKEN_BYTES),
             };
             return Shape { kind, data_len };
@@ -103,7 +103,7 @@ impl Universe {
     /// Appends a version of an account to a storage that ends at a multiple of 8. Does not pad the end of the
     /// record.
     pub fn write_record(&self, origin: Origin, version: u64, shape: Shape, storage: &mut Vec<u8>) -> RecordHeader {
-        let mut draw = self.draw(origin, version);
+        let mut rngs = self.account_rngs(origin, version);
         let start = storage.len();
         let data_start = start + RECORD_HEADER_BYTES;
         let data_end = data_start + shape.data_len as usize;
@@ -122,31 +122,31 @@ impl Universe {
             AccountKind::Random => self.shared_key(PURPOSE_RANDOM, 0),
         };
         match shape.kind {
-            AccountKind::Token => tokens::write_token(&mut draw, storage),
-            AccountKind::Token2022 => tokens::write_token_2022(&mut draw, shape.data_len, storage),
-            AccountKind::Mint => tokens::write_mint(&mut draw, storage),
-            AccountKind::Mint2022 => tokens::write_mint_2022(&mut draw, data_end, storage),
-            AccountKind::Metadata => tokens::write_metadata(&mut draw, storage),
-            AccountKind::Edition => tokens::write_edition(&mut draw, storage),
+            AccountKind::Token => tokens::write_token(&mut rngs, storage),
+            AccountKind::Token2022 => tokens::write_token_2022(&mut rngs, shape.data_len, storage),
+            AccountKind::Mint => tokens::write_mint(&mut rngs, storage),
+            AccountKind::Mint2022 => tokens::write_mint_2022(&mut rngs, data_end, storage),
+            AccountKind::Metadata => tokens::write_metadata(&mut rngs, storage),
+            AccountKind::Edition => tokens::write_edition(&mut rngs, storage),
             AccountKind::Wallet => {}
-            AccountKind::Nonce => states::write_nonce(&mut draw, storage),
-            AccountKind::Stake => staking::write_stake(&mut draw, storage),
-            AccountKind::State(template) => states::write_state(&mut draw, template, storage),
-            AccountKind::LookupTable => states::write_lookup_table(&mut draw, data_end, storage),
+            AccountKind::Nonce => states::write_nonce(&mut rngs, storage),
+            AccountKind::Stake => staking::write_stake(&mut rngs, storage),
+            AccountKind::State(template) => states::write_state(&mut rngs, template, storage),
+            AccountKind::LookupTable => states::write_lookup_table(&mut rngs, data_end, storage),
             AccountKind::Program => {
                 states::write_program(&self.pubkey(Origin { index: origin.index + 1, ..origin }), storage)
             }
             AccountKind::Code | AccountKind::Buffer => {
-                states::write_code(&mut draw, data_end, shape.kind == AccountKind::Buffer, storage)
+                states::write_code(&mut rngs, data_end, shape.kind == AccountKind::Buffer, storage)
             }
             AccountKind::Random => {
                 storage.resize(data_end, 0);
-                draw.changing.fill(&mut storage[data_start..]);
+                rngs.version.fill(&mut storage[data_start..]);
             }
         }
         debug_assert!(storage.len() <= data_end, "{shape:?} took {} bytes", storage.len() - data_start);
         storage.resize(data_end, 0);
-        let lamports = draw_lamports(&mut draw, shape);
+        let lamports = draw_lamports(&mut rngs, shape);
         let executable = u8::from(shape.kind == AccountKind::Program);
         let header = RecordHeader { executable, ..header(self.pubkey(origin), owner, lamports, shape.data_len) };
         storage[start..data_start].copy_from_slice(&header.to_bytes());
@@ -188,9 +188,9 @@ impl OtherAccount {
     }
 }
 
-fn draw_lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {
+fn draw_lamports(rngs: &mut AccountRngs<'_>, shape: Shape) -> u64 {
     let minimum = rent_exempt_lamports(shape.data_len);
-    let rng = &mut draw.changing;
+    let rng = &mut rngs.version;
     match shape.kind {
         // Wallets hold up to 1,100 SOL. A quarter of them hold only the rent-exempt minimum.
         AccountKind::Wallet if rng.chance(250) => minimum,

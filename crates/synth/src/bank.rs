@@ -15,12 +15,12 @@
 
 use std::io::{Error, Result, Write};
 
-use slotpress_format::ledger::leaders::leader;
+use slotpress_format::ledger::leaders::compute_leader;
 use slotpress_format::{BankHashParts, Hash, LatticeHash, StorageMapItem, Voter, count_hard_forks};
 
 use super::chain;
 use super::fields::FieldWriter;
-use super::rng::{Rng, mix};
+use super::rng::{Rng, derive_number};
 use super::stakes::{EPOCHS, SynthStakes};
 use super::staking::WARMUP_RATE;
 use super::universe::Universe;
@@ -67,7 +67,7 @@ impl Bank<'_> {
         out.u64s(&[chain::GENESIS_UNIX_TIME])?;
         out.f64s(&[chain::SLOTS_PER_YEAR])?;
         out.u64s(&[self.data_bytes, slot, epoch, height])?;
-        out.bytes(&self.leader(slot)?)?;
+        out.bytes(&self.compute_leader(slot)?)?;
         out.u64s(&[0, 0])?;
         chain::write_fee_rate_governor(&mut out)?;
         out.u64s(&[0, epoch])?; // the rent collector begins with the epoch
@@ -112,9 +112,9 @@ impl Bank<'_> {
         (parts.hash(), parts.parent_hash)
     }
 
-    fn leader(&self, slot: u64) -> Result<[u8; 32]> {
+    fn compute_leader(&self, slot: u64) -> Result<[u8; 32]> {
         let epoch = chain::epoch_of(slot);
-        let leader = leader(epoch, slot % chain::SLOTS_PER_EPOCH, self.epoch_stakes(epoch).voters());
+        let leader = compute_leader(epoch, slot % chain::SLOTS_PER_EPOCH, self.epoch_stakes(epoch).voters());
         leader.map(|leader| leader.node).ok_or_else(|| Error::other("no node has stake"))
     }
 
@@ -128,14 +128,14 @@ impl Bank<'_> {
             // Imitates the order of a hash map.
             let height = self.height - (back * 97) % BLOCKHASHES;
             out.bytes(&hash(height))?;
-            let milliseconds = chain::unix_time_of(chain::slot_at(height)) * 1000 + mix(height, 1) % 400;
+            let milliseconds = chain::unix_time_of(chain::slot_at(height)) * 1000 + derive_number(height, 1) % 400;
             out.u64s(&[chain::LAMPORTS_PER_SIGNATURE, height, milliseconds])?;
         }
         out.u64s(&[BLOCKHASHES - 1])
     }
 
     fn epoch_stakes(&self, epoch: u64) -> SynthStakes {
-        SynthStakes::for_epoch(*self.universe, self.stakes.scale, epoch)
+        SynthStakes::for_epoch(*self.universe, self.stakes.counts, epoch)
     }
 
     fn write_epoch_stakes<W: Write>(&self, out: &mut FieldWriter<W>, epoch: u64) -> Result<()> {

@@ -13,7 +13,7 @@ use super::universe::Universe;
 pub const SLOTS_PER_EPOCH: u64 = 432_000;
 /// Slot of the first storage. It is the first slot of a group of [`GROUP_SLOTS`].
 pub const FIRST_SLOT: u64 = 350_006_400;
-pub const UNIX_TIME: u64 = 1_751_000_000;
+pub const FIRST_SLOT_UNIX_TIME: u64 = 1_751_000_000;
 /// Time of the genesis in seconds since 1970. Agave compares it with `genesis.bin`.
 pub const GENESIS_UNIX_TIME: u64 = 1_584_368_940;
 pub const TICKS_PER_SLOT: u64 = 64;
@@ -50,7 +50,7 @@ pub const fn epoch_of(slot: u64) -> u64 {
 }
 
 pub const fn unix_time_of(slot: u64) -> u64 {
-    (UNIX_TIME + slot * 2 / 5) - FIRST_SLOT * 2 / 5
+    (FIRST_SLOT_UNIX_TIME + slot * 2 / 5) - FIRST_SLOT * 2 / 5
 }
 
 pub fn blockhash(universe: &Universe, height: u64) -> [u8; 32] {
@@ -105,7 +105,7 @@ mod tests {
                 assert!(!has_block(skipped));
             }
         }
-        assert_eq!(unix_time_of(FIRST_SLOT), UNIX_TIME);
-        assert_eq!(unix_time_of(FIRST_SLOT + 5), UNIX_TIME + 2);
+        assert_eq!(unix_time_of(FIRST_SLOT), FIRST_SLOT_UNIX_TIME);
+        assert_eq!(unix_time_of(FIRST_SLOT + 5), FIRST_SLOT_UNIX_TIME + 2);
     }
 }

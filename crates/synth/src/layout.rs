@@ -9,8 +9,8 @@ use slotpress_format::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX};
 
 use super::accounts::Shape;
 use super::mix::AccountKind;
-use super::rng::{Rng, mix};
-use super::stakes::{Scale, SynthStakes};
+use super::rng::{Rng, derive_number};
+use super::stakes::{StakeCounts, SynthStakes};
 use super::staking::{STAKE_BYTES, VOTE_BYTES};
 use super::sysvars::SYSVARS_BYTES;
 use super::universe::{Origin, Universe};
@@ -65,10 +65,10 @@ pub struct SynthLayout {
     /// For each storage of the incremental state: end of the range of full-state storages whose
     /// accounts it replaces.
     replaced_until: Vec<u64>,
-    emptied: Vec<u64>,
+    emptied_storages: Vec<u64>,
     /// Share of the full state's accounts that change in the incremental one, in units of 2^-32.
     change_share: u64,
-    scale: Scale,
+    counts: StakeCounts,
 }
 
 impl SynthLayout {
@@ -81,9 +81,9 @@ impl SynthLayout {
         });
         // Accounts outside of the mix are added: delegated stake accounts, and sysvars and vote accounts at the
         // end of each state.
-        let scale = Scale::new(size_bytes, full_count);
-        let end_bytes = SYSVARS_BYTES + scale.voters * record_bytes(VOTE_BYTES);
-        let other_bytes = end_bytes + scale.delegations * record_bytes(STAKE_BYTES);
+        let counts = StakeCounts::new(size_bytes, full_count);
+        let end_bytes = SYSVARS_BYTES + counts.voters * record_bytes(VOTE_BYTES);
+        let other_bytes = end_bytes + counts.delegations * record_bytes(STAKE_BYTES);
         // Newer versions of replaced accounts are added too: about 2 % of the full state, and half
         // of the incremental one.
         let mut targets =
@@ -117,18 +117,18 @@ impl SynthLayout {
             targets.extend(newer);
         }
         // All records of two small storages are obsolete. These storages are not at the ends.
-        let emptied = [full_count / 3, full_count * 2 / 3]
+        let emptied_storages = [full_count / 3, full_count * 2 / 3]
             .into_iter()
             .filter_map(|from| (from..full_count).find(|at| targets[*at as usize] <= 16 * 1024 && at + 64 < full_count))
             .collect();
-        Self { universe, targets, full_count, replaced_until, emptied, change_share, scale }
+        Self { universe, targets, full_count, replaced_until, emptied_storages, change_share, counts }
     }
 
     /// Makes the stakes of the bank in the state that ends with storage `last`.
     pub fn stakes(&self, last: u64) -> SynthStakes {
         // No delegation is newer than the full state.
         let epoch = chain::epoch_of(Self::slot(self.full_count - 1));
-        SynthStakes::for_bank(self.universe, self.scale, epoch, Self::slot(last))
+        SynthStakes::for_bank(self.universe, self.counts, epoch, Self::slot(last))
     }
 
     /// True for the last storage of a state. It has the sysvars and vote accounts, which every
@@ -140,12 +140,12 @@ impl SynthLayout {
     /// Returns the delegations whose stake accounts are in a storage. All storages of the full state have about
     /// equally many, except that an emptied storage has none, and the next storage has its share.
     pub fn delegations(&self, storage: u64) -> Range<u64> {
-        if self.is_incremental(storage) || self.emptied.contains(&storage) {
+        if self.is_incremental(storage) || self.emptied_storages.contains(&storage) {
             return 0..0;
         }
-        let total = u128::from(self.scale.delegations);
+        let total = u128::from(self.counts.delegations);
         let count_before = |storage: u64| (total * u128::from(storage) / u128::from(self.full_count)) as u64;
-        let first = if storage > 0 && self.emptied.contains(&(storage - 1)) { storage - 1 } else { storage };
+        let first = if storage > 0 && self.emptied_storages.contains(&(storage - 1)) { storage - 1 } else { storage };
         count_before(first)..count_before(storage + 1)
     }
 
@@ -194,13 +194,13 @@ impl SynthLayout {
     }
 
     /// Returns the storage that replaces accounts of this storage within the same state.
-    pub fn newer_in_state(&self, storage: u64) -> Option<u64> {
+    pub fn newer_storage_in_state(&self, storage: u64) -> Option<u64> {
         let state = self.storages_of_state(storage);
         let newer = storage + stride(state.end - state.start);
         (newer < state.end).then_some(newer)
     }
 
-    pub fn older_in_state(&self, storage: u64) -> Option<u64> {
+    pub fn older_storage_in_state(&self, storage: u64) -> Option<u64> {
         let state = self.storages_of_state(storage);
         let older = storage.checked_sub(stride(state.end - state.start))?;
         (older >= state.start && self.change_class(older) != ChangeClass::Quiet).then_some(older)
@@ -225,12 +225,12 @@ impl SynthLayout {
     }
 
     fn change_class(&self, storage: u64) -> ChangeClass {
-        if self.emptied.contains(&storage) {
+        if self.emptied_storages.contains(&storage) {
             return ChangeClass::Emptied;
         }
         let mut rng = Rng::new(self.universe.number(PURPOSE_CLASS, storage));
         match rng.pick(100) {
-            _ if self.newer_in_state(storage).is_none() => ChangeClass::Quiet,
+            _ if self.newer_storage_in_state(storage).is_none() => ChangeClass::Quiet,
             0..7 => ChangeClass::Churned(20 + rng.pick(380)),
             7..12 => ChangeClass::Stale,
             _ => ChangeClass::Quiet,
@@ -246,7 +246,7 @@ impl SynthLayout {
             ChangeClass::Stale => 30,
             ChangeClass::Emptied => 1000,
         };
-        let mut rng = Rng::new(mix(self.universe.number(PURPOSE_SUPERSEDED, origin.storage), origin.index));
+        let mut rng = Rng::new(derive_number(self.universe.number(PURPOSE_SUPERSEDED, origin.storage), origin.index));
         let is_obsolete = class != ChangeClass::Stale;
         rng.chance(share).then(|| RecordChange { is_obsolete, successor: draw_successor(&mut rng, shape, is_obsolete) })
     }
@@ -257,7 +257,7 @@ impl SynthLayout {
         if self.change_share == 0 || !is_often_written(shape) {
             return None;
         }
-        let mut rng = Rng::new(mix(self.universe.number(PURPOSE_CHANGE, origin.storage), origin.index));
+        let mut rng = Rng::new(derive_number(self.universe.number(PURPOSE_CHANGE, origin.storage), origin.index));
         if rng.next() >> 32 >= self.change_share {
             return None;
         }

@@ -53,7 +53,7 @@ use std::time::{Duration, Instant};
 use derive_setters::Setters;
 use directory::{StateDirectory, claim_empty};
 use layout::SynthLayout;
-pub use mix::Mix;
+pub use mix::AccountMix;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -70,8 +70,8 @@ pub use version::AgaveVersion;
 pub struct SynthOptions {
     /// Ledger directory. It must be empty or not exist.
     pub out_dir: PathBuf,
-    /// Approximate bytes of the full state's storages. The state is larger if it has so many storages that each
-    /// holds one record.
+    /// Approximate bytes of the full state's storages. The state is larger if it has too many storages for this
+    /// size, because each holds at least one record.
     pub size_bytes: u64,
     /// Seed. Equal seeds and options give equal bytes.
     pub seed: u64,
@@ -87,7 +87,7 @@ pub struct SynthOptions {
     /// Agave version whose files are made.
     pub agave: AgaveVersion,
     /// Kinds of accounts, and their shares.
-    pub mix: Mix,
+    pub mix: AccountMix,
 }
 
 #[warn(missing_docs)]
@@ -102,7 +102,7 @@ impl SynthOptions {
             storage_count: None,
             threads: available_threads(),
             agave: AgaveVersion::default(),
-            mix: Mix::default(),
+            mix: AccountMix::default(),
         }
     }
 }
@@ -237,7 +237,7 @@ fn make_ledger(options: &SynthOptions, progress: &dyn Progress, started: Instant
             let id = layout.id(storage).into();
             let item = StorageMapItem { slot: SynthLayout::slot(storage), id, length_bytes: records.length };
             if !layout.is_incremental(storage) {
-                full.add_storage(item, records.obsolete.iter().filter(|record| record.in_full))?;
+                full.add_storage(item, records.obsolete.iter().filter(|record| record.in_full_state))?;
             }
             if let Some(newer) = &mut newer {
                 newer.add_storage(item, records.obsolete.iter())?;

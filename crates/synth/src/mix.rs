@@ -24,7 +24,7 @@ pub enum AccountKind {
 /// A mix of kinds of accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
-pub enum Mix {
+pub enum AccountMix {
     /// Kinds as on mainnet.
     #[default]
     Mainnet,
@@ -40,7 +40,7 @@ pub enum Mix {
     Random,
 }
 
-impl Mix {
+impl AccountMix {
     /// Returns how many of 100,000 accounts are of each kind. The other accounts are program state.
     pub(super) fn shares(self) -> &'static [(u64, AccountKind)] {
         match self {
@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn shares_take_nearly_all_of_a_mix() {
-        for mix in [Mix::Mainnet, Mix::Tokens, Mix::Nfts, Mix::Programs, Mix::Empty, Mix::Random] {
+        use AccountMix::{Empty, Mainnet, Nfts, Programs, Random, Tokens};
+        for mix in [Mainnet, Tokens, Nfts, Programs, Empty, Random] {
             let sum: u64 = mix.shares().iter().map(|(share, _)| share).sum();
             assert!((86_000..=100_000).contains(&sum), "{mix:?}: {sum}");
         }

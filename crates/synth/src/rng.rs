@@ -4,7 +4,7 @@
 use slotpress_base::SplitMix64;
 use slotpress_base::random::{self, finalize};
 
-pub const fn mix(key: u64, index: u64) -> u64 {
+pub const fn derive_number(key: u64, index: u64) -> u64 {
     finalize(key ^ random::mix(index))
 }
 
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn streams_depend_only_on_seed_and_index() {
-        let key = |seed, index| Rng::new(mix(seed, index)).key();
+        let key = |seed, index| Rng::new(derive_number(seed, index)).key();
         assert_eq!(key(1, 2), key(1, 2));
         assert_ne!(key(1, 2), key(1, 3));
         assert_ne!(key(1, 2), key(2, 2));

@@ -11,13 +11,13 @@ use slotpress_format::Voter;
 
 use super::accounts::OtherAccount;
 use super::bank::OTHER_BYTES;
-use super::rng::{Rng, mix};
+use super::rng::{Rng, derive_number};
 use super::staking::{self, STAKE_BYTES, SynthDelegation, VOTE_BYTES};
 use super::universe::Universe;
 use super::{chain, keys};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scale {
+pub struct StakeCounts {
     pub voters: u64,
     /// Number of delegations. Each vote account has at least one.
     pub delegations: u64,
@@ -36,8 +36,8 @@ const VOTER_ENTRY_BYTES: u64 = 144;
 /// Limit on vote accounts. No chain has more.
 const VOTERS_MAX: u64 = 2_000;
 
-impl Scale {
-    /// Makes the scale for a ledger of this size. The bank file takes the same share of it as
+impl StakeCounts {
+    /// Chooses the counts for a ledger of this size. The bank file takes the same share of the ledger as
     /// on mainnet.
     pub fn new(storage_bytes: u64, storage_count: u64) -> Self {
         let whole = (storage_bytes / STORAGES_PER_BANK).max(BANK_BYTES_MIN.min(storage_bytes / 16));
@@ -94,7 +94,7 @@ const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
 #[derive(Clone, Copy, Debug)]
 pub struct SynthStakes {
     universe: Universe,
-    pub scale: Scale,
+    pub counts: StakeCounts,
     sample: u64,
     epoch: u64,
     slot: u64,
@@ -103,68 +103,68 @@ pub struct SynthStakes {
 impl SynthStakes {
     /// Makes the stakes of the bank in an epoch. The vote accounts depend on the slot, the
     /// delegations do not.
-    pub fn for_bank(universe: Universe, scale: Scale, epoch: u64, slot: u64) -> Self {
-        Self { universe, scale, sample: OWN_SAMPLE + epoch, epoch, slot }
+    pub fn for_bank(universe: Universe, counts: StakeCounts, epoch: u64, slot: u64) -> Self {
+        Self { universe, counts, sample: OWN_SAMPLE + epoch, epoch, slot }
     }
 
-    pub fn for_epoch(universe: Universe, scale: Scale, epoch: u64) -> Self {
-        Self { universe, scale, sample: epoch, epoch, slot: (epoch - 1) * chain::SLOTS_PER_EPOCH }
+    pub fn for_epoch(universe: Universe, counts: StakeCounts, epoch: u64) -> Self {
+        Self { universe, counts, sample: epoch, epoch, slot: (epoch - 1) * chain::SLOTS_PER_EPOCH }
     }
 
     pub fn vote_address(&self, voter: u64) -> [u8; 32] {
-        let sample = if self.scale.delegations < DELEGATIONS_SMALL { 0 } else { self.sample };
+        let sample = if self.counts.delegations < DELEGATIONS_SMALL { 0 } else { self.sample };
         self.universe.shared_key(keys::VOTERS, sample << 16 | voter)
     }
 
     /// Returns the stream for the properties of a vote account that do not depend on the slot. It begins with
     /// the address of the node.
-    fn fixed_rng(&self, voter: u64) -> Rng {
-        Rng::new(mix(self.universe.number(PURPOSE_VOTE_ACCOUNTS, self.sample), voter))
+    fn voter_rng(&self, voter: u64) -> Rng {
+        Rng::new(derive_number(self.universe.number(PURPOSE_VOTE_ACCOUNTS, self.sample), voter))
     }
 
     pub fn vote_account(&self, voter: u64) -> OtherAccount {
-        let mut fixed = self.fixed_rng(voter);
-        let mut changing = Rng::new(mix(fixed.clone().next(), self.slot));
+        let mut account_rng = self.voter_rng(voter);
+        let mut slot_rng = Rng::new(derive_number(account_rng.clone().next(), self.slot));
         let mut data = Vec::with_capacity(VOTE_BYTES as usize);
-        let lamports = chain::rent_exempt_lamports(VOTE_BYTES) + changing.log_uniform(36);
-        staking::write_vote_account(&mut fixed, &mut changing, self.slot, &mut data);
+        let lamports = chain::rent_exempt_lamports(VOTE_BYTES) + slot_rng.log_uniform(36);
+        staking::write_vote_account(&mut account_rng, &mut slot_rng, self.slot, &mut data);
         data.resize(VOTE_BYTES as usize, 0);
         OtherAccount { pubkey: self.vote_address(voter), owner: keys::VOTE, lamports, data }
     }
 
-    pub fn delegation(&self, at: u64) -> SynthDelegation {
-        let mut rng = Rng::new(mix(self.universe.number(PURPOSE_DELEGATIONS, self.sample), at));
+    pub fn delegation(&self, number: u64) -> SynthDelegation {
+        let mut rng = Rng::new(derive_number(self.universe.number(PURPOSE_DELEGATIONS, self.sample), number));
         let stake_account = rng.key();
-        let voter = match at {
-            _ if at < self.scale.voters => at,
+        let voter = match number {
+            _ if number < self.counts.voters => number,
             _ if rng.chance(400) => rng.zipf(4),
             _ => {
-                let bits = self.scale.voter_bits_permille();
+                let bits = self.counts.voter_bits_permille();
                 let rounds_up = rng.chance(bits % 1000);
                 rng.zipf(bits / 1000 + u64::from(rounds_up))
             }
         };
         let activation_epoch = self.epoch - rng.log_uniform(9);
-        let is_active = rng.chance(930) || at < self.scale.voters;
+        let is_active = rng.chance(930) || number < self.counts.voters;
         let deactivation_epoch =
             if is_active { u64::MAX } else { activation_epoch.max(self.epoch + 1 - rng.log_uniform(6)) };
         // Two in three stakes are whole numbers of SOL, as pools and wallets split them.
         let lamports = if rng.chance(667) { 1_000_000_000 * rng.log_uniform(12) } else { rng.log_uniform(41) };
         // Most stakes of a voter were last rewarded in the same epoch, so they have observed the same credits.
         let reward_epoch = if rng.chance(850) { self.epoch } else { activation_epoch };
-        let credits_observed = mix(voter, reward_epoch) >> 35;
+        let credits_observed = derive_number(voter, reward_epoch) >> 35;
         SynthDelegation { stake_account, voter, lamports, activation_epoch, deactivation_epoch, credits_observed }
     }
 
     pub fn delegations(&self) -> impl ExactSizeIterator<Item = SynthDelegation> + '_ {
-        (0..self.scale.delegations as usize).map(|at| self.delegation(at as u64))
+        (0..self.counts.delegations as usize).map(|at| self.delegation(at as u64))
     }
 
     /// Returns the vote accounts with their effective stake. Stakes take and lose effect in the epoch after the
     /// request, because so little changes at a time that the rate limit does not matter.
     pub fn voters(&self) -> Vec<Voter> {
-        let mut voters: Vec<Voter> = (0..self.scale.voters)
-            .map(|voter| Voter { stake: 0, address: self.vote_address(voter), node: self.fixed_rng(voter).key() })
+        let mut voters: Vec<Voter> = (0..self.counts.voters)
+            .map(|voter| Voter { stake: 0, address: self.vote_address(voter), node: self.voter_rng(voter).key() })
             .collect();
         for delegation in self.delegations() {
             if let Some(voter) = voters.get_mut(delegation.voter as usize)
@@ -181,7 +181,7 @@ impl SynthStakes {
     pub fn history(&self, epoch: u64) -> Vec<[u64; 4]> {
         let effective = self.delegations().filter(|stake| stake.deactivation_epoch >= self.epoch);
         let effective: u64 = effective.map(|stake| stake.lamports).sum();
-        let entries = (self.scale.delegations / 2_000).clamp(1, 512);
+        let entries = (self.counts.delegations / 2_000).clamp(1, 512);
         (1..=entries)
             .map(|back| {
                 let epoch = epoch - back;
@@ -193,9 +193,9 @@ impl SynthStakes {
     }
 
     /// Returns the stake account of a delegation.
-    pub fn stake_account(&self, at: u64) -> OtherAccount {
-        let delegation = self.delegation(at);
-        let mut rng = Rng::new(mix(self.universe.number(PURPOSE_STAKE_ACCOUNTS, self.sample), at));
+    pub fn stake_account(&self, number: u64) -> OtherAccount {
+        let delegation = self.delegation(number);
+        let mut rng = Rng::new(derive_number(self.universe.number(PURPOSE_STAKE_ACCOUNTS, self.sample), number));
         let mut data = Vec::with_capacity(STAKE_BYTES as usize);
         let vote_address = self.vote_address(delegation.voter);
         staking::write_delegated_stake(&self.universe, &mut rng, &delegation, vote_address, &mut data);
@@ -213,8 +213,8 @@ mod tests {
 
     fn stakes(delegations: u64) -> SynthStakes {
         SynthStakes::for_bank(
-            Universe::new(1, crate::Mix::Mainnet),
-            Scale { voters: 5, delegations },
+            Universe::new(1, crate::AccountMix::Mainnet),
+            StakeCounts { voters: 5, delegations },
             EPOCH,
             chain::FIRST_SLOT,
         )
@@ -265,13 +265,13 @@ mod tests {
 
     #[test]
     fn small_ledgers_have_few_stakes_and_large_ones_many() {
-        assert_eq!(Scale::new(1 << 20, 512).voters, 1);
-        let mainnet = Scale::new(450_000_000_000, 430_000);
+        assert_eq!(StakeCounts::new(1 << 20, 512).voters, 1);
+        let mainnet = StakeCounts::new(450_000_000_000, 430_000);
         assert_eq!(mainnet.voters, 2_000);
         assert!((1_000_000..2_000_000).contains(&mainnet.delegations), "{mainnet:?}");
-        for scale in [Scale::new(1, 1), Scale::new(1 << 20, 1 << 20), Scale::new(1 << 26, 512)] {
-            assert!(scale.voters > 0);
-            assert!(scale.delegations >= scale.voters);
+        for counts in [StakeCounts::new(1, 1), StakeCounts::new(1 << 20, 1 << 20), StakeCounts::new(1 << 26, 512)] {
+            assert!(counts.voters > 0);
+            assert!(counts.delegations >= counts.voters);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::fields::push_u64s;
 use super::rng::Rng;
-use super::universe::{Draw, Universe};
+use super::universe::{AccountRngs, Universe};
 use super::{chain, keys};
 
 pub const STAKE_BYTES: u64 = 200;
@@ -11,7 +11,7 @@ pub const VOTE_BYTES: u64 = 3762;
 #[derive(Clone, Debug, PartialEq)]
 pub struct SynthDelegation {
     pub stake_account: [u8; 32],
-    /// Number of the vote account. Vote accounts with numbers from `Scale::voters` on have been closed.
+    /// Number of the vote account. Vote accounts with numbers from `StakeCounts::voters` on have been closed.
     pub voter: u64,
     pub lamports: u64,
     pub activation_epoch: u64,
@@ -26,9 +26,9 @@ pub const WARMUP_RATE: f64 = 0.25;
 
 /// Writes a stake account that is not delegated: state, rent reserve, staker, withdrawer, lockup.
 /// `stakes` writes delegated stake accounts, which are in the bank file, too.
-pub fn write_stake(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+pub fn write_stake(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&1u32.to_le_bytes());
-    write_stake_owner(draw.universe, &mut draw.fixed, out);
+    write_stake_owner(rngs.universe, &mut rngs.account, out);
 }
 
 /// Writes a delegated stake account: state, rent reserve, staker, withdrawer, lockup, voter, stake,
@@ -62,18 +62,18 @@ fn write_stake_owner(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
 
 /// Writes a vote account for a slot: version, node, withdrawer, commission, 31 votes, root, voter,
 /// prior voters (none), credits of up to 64 epochs, time.
-pub fn write_vote_account(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<u8>) {
-    let node = fixed.key();
+pub fn write_vote_account(account_rng: &mut Rng, slot_rng: &mut Rng, slot: u64, out: &mut Vec<u8>) {
+    let node = account_rng.key();
     out.extend_from_slice(&2u32.to_le_bytes());
     out.extend_from_slice(&node);
-    out.extend_from_slice(&fixed.key());
-    out.push([0, 5, 7, 8, 10, 100][fixed.pick(6) as usize]);
+    out.extend_from_slice(&account_rng.key());
+    out.push([0, 5, 7, 8, 10, 100][account_rng.pick(6) as usize]);
     // Half of all vote accounts no longer vote: their last vote was long ago.
-    let is_active = fixed.chance(500);
-    let last = if is_active { slot - 1 - changing.pick(32) } else { slot - fixed.log_uniform(27) };
+    let is_active = account_rng.chance(500);
+    let last = if is_active { slot - 1 - slot_rng.pick(32) } else { slot - account_rng.log_uniform(27) };
     out.extend_from_slice(&31u64.to_le_bytes());
     for depth in 0..31u64 {
-        out.push(1 + changing.zipf(2) as u8);
+        out.push(1 + slot_rng.zipf(2) as u8);
         out.extend_from_slice(&(last - (30 - depth)).to_le_bytes());
         out.extend_from_slice(&((31 - depth) as u32).to_le_bytes());
     }
@@ -84,11 +84,11 @@ pub fn write_vote_account(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &
     out.extend_from_slice(&[0; 32 * 48]);
     push_u64s(out, &[31]);
     out.push(1);
-    let epochs = if fixed.chance(700) { 64 } else { fixed.log_uniform(6) };
-    let mut credits = fixed.log_uniform(32);
+    let epochs = if account_rng.chance(700) { 64 } else { account_rng.log_uniform(6) };
+    let mut credits = account_rng.log_uniform(32);
     push_u64s(out, &[epochs]);
     for back in (0..epochs).rev() {
-        let earned = 6_000_000 + fixed.pick(900_000);
+        let earned = 6_000_000 + account_rng.pick(900_000);
         push_u64s(out, &[last_epoch - back, credits + earned, credits]);
         credits += earned;
     }

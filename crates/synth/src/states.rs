@@ -2,7 +2,7 @@
 
 use super::fields::push_u64s;
 use super::rng::Rng;
-use super::universe::Draw;
+use super::universe::AccountRngs;
 use super::{chain, keys};
 
 pub const NONCE_BYTES: u64 = 80;
@@ -53,46 +53,46 @@ pub fn state_owner(template: u8) -> [u8; 32] {
 fn draw_integer(rng: &mut Rng) -> u64 {
     match rng.pick(10) {
         0..3 => 0,
-        3 => chain::UNIX_TIME - rng.log_uniform(25),
+        3 => chain::FIRST_SLOT_UNIX_TIME - rng.log_uniform(25),
         4..6 => 1_000 * rng.log_uniform(20),
         _ => rng.log_uniform(48),
     }
 }
 
 /// Writes 8 bytes that identify the type, addresses, integers, and an array that is partly in use.
-pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
+pub fn write_state(rngs: &mut AccountRngs<'_>, template: u8, out: &mut Vec<u8>) {
     let Template(_, _, data_len, (unique_keys, shared_keys), integers, (element_bytes, used)) =
         TEMPLATES[usize::from(template)];
     let end = out.len() + data_len as usize;
-    out.extend_from_slice(&draw.universe.number(keys::MARKETS, u64::MAX - u64::from(template)).to_le_bytes());
+    out.extend_from_slice(&rngs.universe.number(keys::MARKETS, u64::MAX - u64::from(template)).to_le_bytes());
     for _ in 0..unique_keys {
-        out.extend_from_slice(&draw.fixed.key());
+        out.extend_from_slice(&rngs.account.key());
     }
     for _ in 0..shared_keys {
-        let rank = draw.fixed.zipf(14);
-        out.extend_from_slice(&draw.universe.shared_key(keys::MARKETS, rank));
+        let rank = rngs.account.zipf(14);
+        out.extend_from_slice(&rngs.universe.shared_key(keys::MARKETS, rank));
     }
     for _ in 0..integers {
         if out.len() + 8 <= end {
-            out.extend_from_slice(&draw_integer(&mut draw.changing).to_le_bytes());
+            out.extend_from_slice(&draw_integer(&mut rngs.version).to_le_bytes());
         }
     }
-    out.push(255 - draw.fixed.zipf(4) as u8); // the bump seed of its address
+    out.push(255 - rngs.account.zipf(4) as u8); // the bump seed of its address
     out.truncate(end);
     // Some arrays are full, most are nearly empty.
-    let used_permille = match draw.fixed.pick(8) {
+    let used_permille = match rngs.account.pick(8) {
         0 => 1000.min(used * 4),
         1..4 => used,
         _ => used / 4,
     };
     while out.len() + element_bytes as usize <= end {
         let element_end = out.len() + element_bytes as usize;
-        if draw.changing.chance(used_permille) {
+        if rngs.version.chance(used_permille) {
             while out.len() + 8 <= element_end {
-                if element_bytes >= 64 && element_end - out.len() >= 64 && draw.changing.chance(150) {
-                    out.extend_from_slice(&draw.changing.key());
+                if element_bytes >= 64 && element_end - out.len() >= 64 && rngs.version.chance(150) {
+                    out.extend_from_slice(&rngs.version.key());
                 } else {
-                    out.extend_from_slice(&draw_integer(&mut draw.changing).to_le_bytes());
+                    out.extend_from_slice(&draw_integer(&mut rngs.version).to_le_bytes());
                 }
             }
         }
@@ -100,11 +100,11 @@ pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
     }
 }
 
-pub fn write_nonce(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+pub fn write_nonce(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
-    let authority = draw.fixed.zipf(16);
-    out.extend_from_slice(&draw.universe.shared_key(keys::WALLETS, authority));
-    out.extend_from_slice(&draw.changing.key());
+    let authority = rngs.account.zipf(16);
+    out.extend_from_slice(&rngs.universe.shared_key(keys::WALLETS, authority));
+    out.extend_from_slice(&rngs.version.key());
     out.extend_from_slice(&5000u64.to_le_bytes());
 }
 
@@ -114,18 +114,18 @@ pub fn lookup_table_bytes(rng: &mut Rng) -> u64 {
 }
 
 /// Writes state, deactivation slot, last extension, authority, addresses.
-pub fn write_lookup_table(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
+pub fn write_lookup_table(rngs: &mut AccountRngs<'_>, end: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&1u32.to_le_bytes());
-    push_u64s(out, &[u64::MAX, chain::FIRST_SLOT - draw.fixed.log_uniform(26)]);
+    push_u64s(out, &[u64::MAX, chain::FIRST_SLOT - rngs.account.log_uniform(26)]);
     out.extend_from_slice(&[0, 1]);
-    out.extend_from_slice(&draw.fixed.key());
+    out.extend_from_slice(&rngs.account.key());
     out.extend_from_slice(&[0; 2]);
     while out.len() < end {
-        if draw.fixed.chance(400) {
-            let rank = draw.fixed.zipf(14);
-            out.extend_from_slice(&draw.universe.shared_key(keys::MARKETS, rank));
+        if rngs.account.chance(400) {
+            let rank = rngs.account.zipf(14);
+            out.extend_from_slice(&rngs.universe.shared_key(keys::MARKETS, rank));
         } else {
-            out.extend_from_slice(&draw.fixed.key());
+            out.extend_from_slice(&rngs.account.key());
         }
     }
 }
@@ -142,9 +142,9 @@ pub fn code_bytes(rng: &mut Rng) -> u64 {
 
 /// Writes state, slot (not in a buffer) and authority; then an ELF file: instructions, texts, and
 /// zeros where the program may grow.
-pub fn write_code(draw: &mut Draw<'_>, end: usize, is_buffer: bool, out: &mut Vec<u8>) {
+pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: &mut Vec<u8>) {
     let start = out.len();
-    let rng = &mut draw.fixed;
+    let rng = &mut rngs.account;
     out.extend_from_slice(&if is_buffer { 1u32 } else { 3 }.to_le_bytes());
     if !is_buffer {
         out.extend_from_slice(&(chain::FIRST_SLOT - rng.log_uniform(27)).to_le_bytes());

@@ -62,7 +62,7 @@ pub struct ObsoleteRecord {
     pub data_len: u64,
     pub slot: u64,
     /// True if the record is obsolete in the full state too, not only in the incremental state.
-    pub in_full: bool,
+    pub in_full_state: bool,
 }
 
 impl ObsoleteRecord {
@@ -97,14 +97,14 @@ pub fn build_storage(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> 
         let offset = start_record(&mut bytes);
         let header = universe.write_record(origin, 0, shape, &mut bytes);
         let data = &bytes[offset + RECORD_HEADER_BYTES..];
-        let mut mark_obsolete = |replacing_storage, in_full| {
+        let mut mark_obsolete = |replacing_storage, in_full_state| {
             let offset = offset as u64;
             let slot = SynthLayout::slot(replacing_storage);
-            obsolete.push(ObsoleteRecord { offset, data_len: shape.data_len, slot, in_full });
+            obsolete.push(ObsoleteRecord { offset, data_len: shape.data_len, slot, in_full_state });
         };
         if let Some(change) = layout.change_within_state(origin, shape) {
             if change.is_obsolete
-                && let Some(newer_storage) = layout.newer_in_state(storage)
+                && let Some(newer_storage) = layout.newer_storage_in_state(storage)
             {
                 mark_obsolete(newer_storage, !is_incremental);
             }
@@ -122,7 +122,7 @@ pub fn build_storage(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> 
         }
     }
 
-    // Then come the accounts of older storages that are replaced or closed here.
+    // The accounts of older storages that are replaced or closed here follow.
     let mut replace = |origin: Origin, shape: Shape, successor| match successor {
         Successor::Version => {
             let offset = start_record(&mut bytes);
@@ -138,7 +138,7 @@ pub fn build_storage(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> 
         }
         Successor::Nothing => {}
     };
-    if let Some(older) = layout.older_in_state(storage) {
+    if let Some(older) = layout.older_storage_in_state(storage) {
         for (origin, shape) in layout.new_accounts(older) {
             if let Some(change) = layout.change_within_state(origin, shape) {
                 replace(origin, shape, change.successor);
@@ -187,7 +187,7 @@ fn write_other_accounts(
     }
     let newest_storage = layout.count() - 1;
     let sysvars = sysvars(&layout.universe, SynthLayout::height(storage), &stakes)?;
-    let vote_accounts = (0..stakes.scale.voters).map(|voter| stakes.vote_account(voter));
+    let vote_accounts = (0..stakes.counts.voters).map(|voter| stakes.vote_account(voter));
     for account in sysvars.into_iter().chain(vote_accounts) {
         let offset = start_record(bytes) as u64;
         let header = account.write_record(bytes);
@@ -195,7 +195,7 @@ fn write_other_accounts(
         sums.add_account(&header, &account.data);
         if storage < newest_storage {
             let slot = SynthLayout::slot(newest_storage);
-            obsolete.push(ObsoleteRecord { offset, data_len: header.data_len, slot, in_full: false });
+            obsolete.push(ObsoleteRecord { offset, data_len: header.data_len, slot, in_full_state: false });
         }
     }
     Ok(())

@@ -51,7 +51,7 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result
         sysvar(EPOCH_REWARDS, &|out| {
             // The distribution took place when the epoch began, and is over.
             let first_height = chain::height_of(epoch_start);
-            out.u64s(&[first_height + 1, stakes.scale.delegations / 4_096 + 1])?;
+            out.u64s(&[first_height + 1, stakes.counts.delegations / 4_096 + 1])?;
             out.bytes(&chain::blockhash(universe, first_height - 1))?;
             let rewards: u64 = stakes.voters().iter().map(|voter| voter.stake / 4_000).sum();
             out.u64s(&[rewards, 4_000, rewards, rewards])?; // the first two are a u128
@@ -106,15 +106,15 @@ fn write_slot_history(newest: u64, out: &mut FieldWriter<Vec<u8>>) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stakes::Scale;
+    use crate::stakes::StakeCounts;
 
     const EPOCH: u64 = chain::epoch_of(chain::FIRST_SLOT);
 
     #[test]
     fn sysvars_have_the_sizes_of_mainnet() {
-        let universe = Universe::new(1, crate::Mix::Mainnet);
-        let scale = Scale { voters: 3, delegations: 5_000 };
-        let stakes = SynthStakes::for_bank(universe, scale, EPOCH, chain::FIRST_SLOT);
+        let universe = Universe::new(1, crate::AccountMix::Mainnet);
+        let counts = StakeCounts { voters: 3, delegations: 5_000 };
+        let stakes = SynthStakes::for_bank(universe, counts, EPOCH, chain::FIRST_SLOT);
         let sysvars = sysvars(&universe, chain::FIRST_HEIGHT + 7, &stakes).expect("sysvars");
         let size = |address| sysvars.iter().find(|sysvar| sysvar.pubkey == address).expect("a sysvar").data.len();
         assert_eq!(size(CLOCK), 40);

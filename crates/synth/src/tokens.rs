@@ -2,7 +2,7 @@
 
 use super::keys;
 use super::rng::Rng;
-use super::universe::Draw;
+use super::universe::AccountRngs;
 
 pub const TOKEN_BYTES: u64 = 165;
 pub const MINT_BYTES: u64 = 82;
@@ -34,20 +34,20 @@ pub fn metadata_bytes(rng: &mut Rng) -> u64 {
     if rng.chance(750) { 679 } else { 607 }
 }
 
-fn draw_mint(draw: &mut Draw<'_>) -> [u8; 32] {
-    let rank = match draw.fixed.pick(1000) {
-        0..MINT_POPULAR => draw.fixed.zipf(4),
+fn draw_mint(rngs: &mut AccountRngs<'_>) -> [u8; 32] {
+    let rank = match rngs.account.pick(1000) {
+        0..MINT_POPULAR => rngs.account.zipf(4),
         // During launches and airdrops, many accounts of a mint are made within hours.
-        pick if pick < MINT_POPULAR + MINT_RECENT => draw_recent_rank(draw, keys::MINTS, MINTS_RECENT),
-        _ => draw.fixed.zipf(26),
+        pick if pick < MINT_POPULAR + MINT_RECENT => draw_recent_rank(rngs, keys::MINTS, MINTS_RECENT),
+        _ => rngs.account.zipf(26),
     };
-    draw.universe.shared_key(keys::MINTS, rank)
+    rngs.universe.shared_key(keys::MINTS, rank)
 }
 
 /// Draws one of `count` ranks that accounts of the same time share.
-fn draw_recent_rank(draw: &mut Draw<'_>, purpose: u64, count: u64) -> u64 {
-    let season = draw.universe.number(purpose, draw.neighbourhood / SEASON_STORAGES) >> 16;
-    season + draw.fixed.pick(count)
+fn draw_recent_rank(rngs: &mut AccountRngs<'_>, purpose: u64, count: u64) -> u64 {
+    let season = rngs.universe.number(purpose, rngs.neighbourhood / SEASON_STORAGES) >> 16;
+    season + rngs.account.pick(count)
 }
 
 /// Number of consecutive storages that count as written at the same time.
@@ -62,13 +62,13 @@ const OWNERS_RECENT: u64 = 768;
 
 /// Draws an owner: usually a wallet that owns one account, otherwise a busy owner (the authority of a pool, a
 /// bot, an exchange), or an owner of many accounts of the same time.
-fn draw_owner(draw: &mut Draw<'_>) -> [u8; 32] {
-    let rank = match draw.fixed.pick(1000) {
-        0..OWNER_BUSY => draw.fixed.zipf(16),
-        pick if pick < OWNER_BUSY + OWNER_RECENT => draw_recent_rank(draw, keys::WALLETS, OWNERS_RECENT),
-        _ => return draw.fixed.key(),
+fn draw_owner(rngs: &mut AccountRngs<'_>) -> [u8; 32] {
+    let rank = match rngs.account.pick(1000) {
+        0..OWNER_BUSY => rngs.account.zipf(16),
+        pick if pick < OWNER_BUSY + OWNER_RECENT => draw_recent_rank(rngs, keys::WALLETS, OWNERS_RECENT),
+        _ => return rngs.account.key(),
     };
-    draw.universe.shared_key(keys::WALLETS, rank)
+    rngs.universe.shared_key(keys::WALLETS, rank)
 }
 
 /// Draws an amount: often 0, often 1 (an NFT), otherwise any.
@@ -82,23 +82,23 @@ fn draw_amount(rng: &mut Rng) -> u64 {
 }
 
 /// Writes mint, owner, amount, delegate, state, native, delegated amount, close authority.
-pub fn write_token(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+pub fn write_token(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     let mut data = [0; TOKEN_BYTES as usize];
-    let mint = draw_mint(draw);
+    let mint = draw_mint(rngs);
     data[..32].copy_from_slice(&mint);
-    data[32..64].copy_from_slice(&draw_owner(draw));
-    data[64..72].copy_from_slice(&draw_amount(&mut draw.changing).to_le_bytes());
+    data[32..64].copy_from_slice(&draw_owner(rngs));
+    data[64..72].copy_from_slice(&draw_amount(&mut rngs.version).to_le_bytes());
     data[108] = 1;
     if mint == keys::KNOWN_MINTS[0] {
         data[109] = 1;
         data[113..121].copy_from_slice(&2_039_280u64.to_le_bytes());
     }
-    match draw.changing.pick(100) {
+    match rngs.version.pick(100) {
         // Some accounts have a delegate, as on marketplaces.
         0..2 => {
             data[72] = 1;
-            let market = draw.fixed.zipf(8);
-            data[76..108].copy_from_slice(&draw.universe.shared_key(keys::MARKETS, market));
+            let market = rngs.account.zipf(8);
+            data[76..108].copy_from_slice(&rngs.universe.shared_key(keys::MARKETS, market));
             data[121] = 1;
         }
         // Some accounts are frozen.
@@ -109,61 +109,61 @@ pub fn write_token(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
 }
 
 /// Writes a token account, the type of the account, and extensions: u16 type, u16 length, value.
-pub fn write_token_2022(draw: &mut Draw<'_>, data_len: u64, out: &mut Vec<u8>) {
-    write_token(draw, out);
+pub fn write_token_2022(rngs: &mut AccountRngs<'_>, data_len: u64, out: &mut Vec<u8>) {
+    write_token(rngs, out);
     out.extend_from_slice(&[2, 7, 0, 0, 0]);
     if data_len >= 182 {
         out.extend_from_slice(&[2, 0, 8, 0]);
-        let withheld = if draw.changing.chance(300) { draw.changing.log_uniform(40) } else { 0 };
+        let withheld = if rngs.version.chance(300) { rngs.version.log_uniform(40) } else { 0 };
         out.extend_from_slice(&withheld.to_le_bytes());
     }
 }
 
 /// Writes mint authority, supply, decimals, initialized flag, freeze authority.
-pub fn write_mint(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
-    let is_nft = draw.fixed.chance(550);
-    let authority = if draw.fixed.chance(400) {
-        draw.fixed.key()
+pub fn write_mint(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
+    let is_nft = rngs.account.chance(550);
+    let authority = if rngs.account.chance(400) {
+        rngs.account.key()
     } else {
-        draw.universe.shared_key(keys::COLLECTIONS, draw_collection(draw) * 8)
+        rngs.universe.shared_key(keys::COLLECTIONS, draw_collection(rngs) * 8)
     };
-    let has_authority = is_nft || draw.fixed.chance(300);
+    let has_authority = is_nft || rngs.account.chance(300);
     push_optional_key(out, has_authority.then_some(&authority));
-    let supply = if is_nft { 1 } else { 1_000_000 * draw.changing.log_uniform(36) };
+    let supply = if is_nft { 1 } else { 1_000_000 * rngs.version.log_uniform(36) };
     out.extend_from_slice(&supply.to_le_bytes());
-    out.push(if is_nft { 0 } else { 6 + 3 * (draw.fixed.pick(3) / 2) as u8 });
+    out.push(if is_nft { 0 } else { 6 + 3 * (rngs.account.pick(3) / 2) as u8 });
     out.push(1);
-    push_optional_key(out, (is_nft || draw.fixed.chance(150)).then_some(&authority));
+    push_optional_key(out, (is_nft || rngs.account.chance(150)).then_some(&authority));
 }
 
 /// Writes a mint, the type of the account, and its extensions: the address of the metadata, then
 /// the metadata itself (update authority, mint, name, symbol, URI, no other fields).
-pub fn write_mint_2022(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
+pub fn write_mint_2022(rngs: &mut AccountRngs<'_>, end: usize, out: &mut Vec<u8>) {
     let name_bytes = end - out.len() - MINT_2022_BYTES as usize;
     let padded = out.len() + 165;
-    write_mint(draw, out);
+    write_mint(rngs, out);
     out.resize(padded, 0);
-    let keys = [draw.fixed.key(), draw.fixed.key()].concat();
+    let keys = [rngs.account.key(), rngs.account.key()].concat();
     out.extend_from_slice(&[1, 18, 0, 64, 0]);
     out.extend_from_slice(&keys);
     out.extend_from_slice(&19u16.to_le_bytes());
     out.extend_from_slice(&((end - out.len() - 2) as u16).to_le_bytes());
     out.extend_from_slice(&keys);
-    let words: String = (0..8).map(|_| SYLLABLES[draw.fixed.pick(32) as usize]).collect();
+    let words: String = (0..8).map(|_| SYLLABLES[rngs.account.pick(32) as usize]).collect();
     push_text(out, &words.as_bytes()[..name_bytes], name_bytes);
-    let symbol: Vec<u8> = (0..SYMBOL_BYTES).map(|_| b'A' + draw.fixed.pick(26) as u8).collect();
+    let symbol: Vec<u8> = (0..SYMBOL_BYTES).map(|_| b'A' + rngs.account.pick(26) as u8).collect();
     push_text(out, &symbol, SYMBOL_BYTES);
     let mut uri = b"https://arweave.net/".to_vec();
-    push_base64(&mut uri, &mut draw.fixed, 43);
+    push_base64(&mut uri, &mut rngs.account, 43);
     push_text(out, &uri, URI_BYTES);
     out.extend_from_slice(&0u32.to_le_bytes());
 }
 
 /// Draws the number of the account's NFT collection. Neighbouring accounts often belong to the same collection.
 /// A collection has up to eight shared keys: its authority, its creators, its address.
-fn draw_collection(draw: &Draw<'_>) -> u64 {
-    let mut rng = draw.fixed.clone();
-    let near = Rng::new(draw.universe.number(keys::COLLECTIONS, draw.neighbourhood / 4)).pick(1 << 16);
+fn draw_collection(rngs: &AccountRngs<'_>) -> u64 {
+    let mut rng = rngs.account.clone();
+    let near = Rng::new(rngs.universe.number(keys::COLLECTIONS, rngs.neighbourhood / 4)).pick(1 << 16);
     if rng.chance(500) { near + rng.zipf(6) } else { rng.zipf(16) }
 }
 
@@ -182,13 +182,13 @@ fn push_text(out: &mut Vec<u8>, text: &[u8], field_bytes: usize) {
 }
 
 /// Writes key, update authority, mint, name, symbol, URI, seller fee, creators, flags, collection.
-pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
-    let collection = draw_collection(draw);
-    let authority = draw.universe.shared_key(keys::COLLECTIONS, collection * 8);
-    let mut names = Rng::new(draw.universe.number(keys::COLLECTIONS, collection));
+pub fn write_metadata(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
+    let collection = draw_collection(rngs);
+    let authority = rngs.universe.shared_key(keys::COLLECTIONS, collection * 8);
+    let mut names = Rng::new(rngs.universe.number(keys::COLLECTIONS, collection));
     out.push(4);
     out.extend_from_slice(&authority);
-    out.extend_from_slice(&draw.fixed.key());
+    out.extend_from_slice(&rngs.account.key());
 
     let mut text = Vec::with_capacity(128);
     for part in 0..2 {
@@ -197,7 +197,7 @@ pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
         text.extend_from_slice(&word[1..]);
         text.extend_from_slice(if part == 0 { b" " } else { b" #" });
     }
-    text.extend_from_slice(draw.fixed.pick(10_000).to_string().as_bytes());
+    text.extend_from_slice(rngs.account.pick(10_000).to_string().as_bytes());
     push_text(out, &text, 32);
     let symbol: Vec<u8> = (0..names.pick(4) + 2).map(|_| b'A' + names.pick(26) as u8).collect();
     push_text(out, &symbol, 10);
@@ -205,19 +205,19 @@ pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     match names.pick(4) {
         0 | 1 => {
             text.extend_from_slice(b"https://arweave.net/");
-            push_base64(&mut text, &mut draw.fixed, 43);
+            push_base64(&mut text, &mut rngs.account, 43);
         }
         2 => {
             // The whole collection has one directory.
             text.extend_from_slice(b"https://ipfs.io/ipfs/Qm");
             push_base64(&mut text, &mut names, 44);
             text.push(b'/');
-            text.extend_from_slice(draw.fixed.pick(10_000).to_string().as_bytes());
+            text.extend_from_slice(rngs.account.pick(10_000).to_string().as_bytes());
             text.extend_from_slice(b".json");
         }
         _ => {
             text.extend_from_slice(b"https://nftstorage.link/ipfs/bafkrei");
-            push_base64(&mut text, &mut draw.fixed, 52);
+            push_base64(&mut text, &mut rngs.account, 52);
         }
     }
     push_text(out, &text, 200);
@@ -226,19 +226,19 @@ pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.push(1);
     out.extend_from_slice(&(creators as u32).to_le_bytes());
     for creator in 0..creators {
-        out.extend_from_slice(&draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + 1 + creator));
+        out.extend_from_slice(&rngs.universe.shared_key(keys::COLLECTIONS, collection * 8 + 1 + creator));
         out.extend_from_slice(&[u8::from(creator == 0), (100 / creators) as u8]);
     }
-    out.extend_from_slice(&[1, 1, 1, 255 - draw.fixed.zipf(4) as u8, 1, 0, 1, 1]);
-    out.extend_from_slice(&draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + 7));
+    out.extend_from_slice(&[1, 1, 1, 255 - rngs.account.zipf(4) as u8, 1, 0, 1, 1]);
+    out.extend_from_slice(&rngs.universe.shared_key(keys::COLLECTIONS, collection * 8 + 7));
 }
 
 /// Writes key, supply and the limit on editions. The rest is reserved.
-pub fn write_edition(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+pub fn write_edition(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     out.push(6);
     out.extend_from_slice(&0u64.to_le_bytes());
     out.push(1);
-    let max_editions = if draw.fixed.chance(900) { 0 } else { draw.fixed.log_uniform(10) };
+    let max_editions = if rngs.account.chance(900) { 0 } else { rngs.account.log_uniform(10) };
     out.extend_from_slice(&max_editions.to_le_bytes());
 }
 

@@ -1,8 +1,8 @@
 //! The accounts of a seed: their addresses, and the random numbers that determine their contents.
 
 use super::keys;
-use super::mix::Mix;
-use super::rng::{Rng, mix};
+use super::mix::AccountMix;
+use super::rng::{Rng, derive_number};
 
 /// Identity of an account: the storage in which it first appears, and its index among the accounts that first
 /// appear there.
@@ -15,26 +15,26 @@ pub struct Origin {
 #[derive(Clone, Copy, Debug)]
 pub struct Universe {
     seed: u64,
-    pub mix: Mix,
+    pub account_mix: AccountMix,
 }
 
-pub struct Draw<'a> {
+pub struct AccountRngs<'a> {
     pub universe: &'a Universe,
     /// Storage in which the account first appears. Accounts of neighbouring storages resemble each other.
     pub neighbourhood: u64,
     /// Stream for properties that all versions share, such as the mint and the owner.
-    pub fixed: Rng,
+    pub account: Rng,
     /// Stream for properties of this version, such as balances and counters.
-    pub changing: Rng,
+    pub version: Rng,
 }
 
 impl Universe {
-    pub fn new(seed: u64, account_mix: Mix) -> Self {
-        Self { seed: mix(0x736c_6f74_7072_6573, seed), mix: account_mix }
+    pub fn new(seed: u64, account_mix: AccountMix) -> Self {
+        Self { seed: derive_number(0x736c_6f74_7072_6573, seed), account_mix }
     }
 
     pub fn number(&self, purpose: u64, index: u64) -> u64 {
-        mix(mix(self.seed, purpose), index)
+        derive_number(derive_number(self.seed, purpose), index)
     }
 
     /// Returns an address to which many accounts refer, such as a mint, a market or a validator. The most
@@ -46,20 +46,20 @@ impl Universe {
 
     /// Returns the number that determines all properties of an account.
     pub fn account_seed(&self, origin: Origin) -> u64 {
-        mix(self.number(0, origin.storage), origin.index)
+        derive_number(self.number(0, origin.storage), origin.index)
     }
 
     pub fn pubkey(&self, origin: Origin) -> [u8; 32] {
-        Rng::new(mix(self.account_seed(origin), 1)).key()
+        Rng::new(derive_number(self.account_seed(origin), 1)).key()
     }
 
-    pub fn draw(&self, origin: Origin, version: u64) -> Draw<'_> {
+    pub fn account_rngs(&self, origin: Origin, version: u64) -> AccountRngs<'_> {
         let seed = self.account_seed(origin);
-        Draw {
+        AccountRngs {
             universe: self,
             neighbourhood: origin.storage,
-            fixed: Rng::new(mix(seed, 2)),
-            changing: Rng::new(mix(seed, 3 + version)),
+            account: Rng::new(derive_number(seed, 2)),
+            version: Rng::new(derive_number(seed, 3 + version)),
         }
     }
 }

@@ -414,7 +414,7 @@ fn values_out_of_range_are_usage_errors() {
     }
 }
 
-/// On a file system with little room, no file stays, and the error says what to do.
+/// On a file system with little room, no file is left behind, and the error says what to do.
 #[test]
 fn a_full_disk_leaves_no_files() {
     needs!("sys_admin", "mount", "umount");

@@ -17,7 +17,7 @@ const CHAINS: [&str; 3] = [AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT];
 
 /// Returns a storage without bytes 97 to 103 of each record, which have no meaning. Agave 4.4
 /// writes stray memory there.
-fn without_padding(mut storage: Vec<u8>) -> Vec<u8> {
+fn clear_padding(mut storage: Vec<u8>) -> Vec<u8> {
     let mut at = 0;
     while at < storage.len() {
         let data_len = u64::from_le_bytes(storage[at + 8..at + 16].try_into().expect("8"));
@@ -32,7 +32,7 @@ fn read_comparable(chain: &str, archive: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut contents = contents(archive);
     if chain == AGAVE_4_4 {
         for (_, content) in contents.iter_mut().filter(|(path, _)| path.starts_with("accounts/")) {
-            *content = without_padding(std::mem::take(content));
+            *content = clear_padding(std::mem::take(content));
         }
     }
     contents
@@ -78,7 +78,7 @@ fn archives_equal_those_of_agave() {
     }
 }
 
-/// Agave made no full archive of slot 40. The state check proves that ours has the right records.
+/// Agave made no full archive of slot 40. The state check proves that our archive has the correct records.
 #[test]
 fn full_archives_of_slot_40_are_sound() {
     for chain in CHAINS {

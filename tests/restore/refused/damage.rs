@@ -128,7 +128,7 @@ fn flipped_bytes_are_refused_or_harmless() {
 }
 
 /// Agave's archive has one frame, no index and no checksum. Some changes inside a storage are not
-/// found, but nothing panics and no files stay.
+/// found, but nothing panics and no files are left behind.
 #[test]
 fn damaged_archives_of_agave_leave_no_files() {
     let dir = temp_dir();

@@ -1,5 +1,5 @@
-//! The state check of `restore` and `recompress`. What they accept is right, by `verify`. Damaged
-//! or incomplete archives are found, also without checksums and without a storage map.
+//! The state check of `restore` and `recompress`. `verify` accepts what they accept. Damaged or
+//! incomplete archives are found even without checksums and without a storage map.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -57,7 +57,7 @@ fn an_incremental_archive_without_its_full_one_is_refused() {
     assert_nothing_left(&target);
 }
 
-/// The full archive has the right slot, but lacks a storage of the incremental archive's state.
+/// The full archive has the correct slot, but lacks a storage of the incremental archive's state.
 #[test]
 fn an_incremental_archive_on_another_full_one_is_refused() {
     let dir = temp_dir();
@@ -157,7 +157,7 @@ fn a_lack_of_room_names_old_states() {
     assert!(tree(&target) == before);
 }
 
-/// They are refused before anything is written, also if they come from a pipe.
+/// They are refused before anything is written, even if they come from a pipe.
 #[test]
 fn compressions_that_agave_does_not_read_are_refused() {
     let dir = temp_dir();
@@ -178,7 +178,7 @@ fn compressions_that_agave_does_not_read_are_refused() {
         assert_nothing_left(&target);
         assert_fails(target.command(&[Path::new("-")]).write_stdin(bytes), 1, &["standard input: ", &message, hint]);
         assert_nothing_left(&target);
-        // The compression of an incremental archive counts, too.
+        // An incremental archive with such a compression is refused, too.
         let newer = dir.path().join(INCREMENTAL_26_40.replace("tar.zst", extension));
         fs::copy(&path, &newer).expect("copied");
         assert_fails(&mut target.command(&[&fixture(FULL_26), &newer]), 1, &[&message]);
@@ -243,7 +243,8 @@ fn accounts_paths_that_a_validator_refuses_are_refused() {
     assert_nothing_left(&target);
 }
 
-/// Another archive of the same name and length in the target is not taken for this one.
+/// A different archive of the same name in the target is not taken for this one, even if it has the same
+/// length.
 #[test]
 fn another_archive_of_the_same_name_is_not_replaced() {
     for change_length in [false, true] {
@@ -261,8 +262,8 @@ fn another_archive_of_the_same_name_is_not_replaced() {
     }
 }
 
-/// Agave compares the bank with the ledger's genesis, and ends if they are of different chains: the
-/// start of the chain, and the length of its epochs.
+/// Agave compares the bank with the ledger's genesis, and exits if the creation time or the epoch
+/// schedule differs.
 #[test]
 fn a_ledger_of_another_chain_is_refused() {
     let chains = [AGAVE_4_2, AGAVE_4_4, AGAVE_4_5];

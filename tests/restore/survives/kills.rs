@@ -19,7 +19,7 @@ fn partial_dir(parent: &Path, prefix: &str) -> Option<PathBuf> {
 }
 
 /// The moment at which `run/` is in an accounts path.
-const RUN_IS_THERE: &str = "the storages are in place";
+const RUN_IS_IN_PLACE: &str = "the storages are in place";
 
 struct TestTarget {
     dir: TempDir,
@@ -59,7 +59,7 @@ impl TestTarget {
         let has_lists = move || bank().is_some_and(|bank| bank.join("storages_list").exists());
         moments.push(("the lists are written", Box::new(has_lists)));
         moments.push(("the archive has its name", Box::new(|| self.ledger.join(name(&setup.archive)).exists())));
-        moments.push((RUN_IS_THERE, Box::new(|| self.accounts.join("run").exists())));
+        moments.push((RUN_IS_IN_PLACE, Box::new(|| self.accounts.join("run").exists())));
         let mark = self.ledger.join("snapshots").join(&setup.slot);
         moments.push(("the bank snapshot is in place", Box::new(move || mark.exists())));
         moments
@@ -130,7 +130,7 @@ fn an_interrupted_restore_leaves_nothing() {
     assert!(interrupted >= 6, "the moments were missed: {interrupted}");
 }
 
-/// The state that is replaced is never lost, whenever the run is killed.
+/// The replaced state is never lost, whenever the run is killed.
 #[test]
 fn a_killed_restore_loses_no_old_state() {
     let setup = setup();
@@ -177,7 +177,7 @@ fn an_interrupted_restore_keeps_existing_files() {
     let mut interrupted = 0;
     for number in 2..count {
         let moment = &target.moments(setup)[number];
-        if moment.0 == RUN_IS_THERE {
+        if moment.0 == RUN_IS_IN_PLACE {
             continue; // it is true from the beginning
         }
         if run_and_signal(&mut target.command(setup), Signal::INT, moment).success() {

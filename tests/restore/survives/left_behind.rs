@@ -1,4 +1,4 @@
-//! Files that a failed restore leaves.
+//! A failed restore leaves no files behind.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn a_failed_restore_leaves_nothing_new() {
     fs::write(&damaged, bytes).expect("written");
     let (code, stderr) = restore(&damaged, &dir.path().join("ledger"), &[]);
     assert_eq!((code, relative_paths(dir.path())), (Some(3), vec!["damaged.tar.zst".to_string()]), "{stderr}");
-    // The lock of a directory that was there stays, as a validator leaves it.
+    // The lock of an existing directory is kept, as a validator keeps it.
     fs::write(dir.path().join("genesis.bin"), "genesis").expect("written");
     assert_eq!(restore(&damaged, dir.path(), &[]).0, Some(3));
     assert_eq!(relative_paths(dir.path()), ["damaged.tar.zst", "genesis.bin", "ledger.lock"]);

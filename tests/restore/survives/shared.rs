@@ -1,4 +1,4 @@
-//! Two restores that share a directory: one is refused, and the result of the other is whole.
+//! If two restores share a directory, one is refused, and the other makes a complete ledger.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn large_archive() -> &'static Path {
     path
 }
 
-/// Counts the files below a directory, which may change meanwhile.
+/// Counts the files below a directory, which may change at the same time.
 fn count_files(dir: &Path) -> usize {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|entry| if entry.path().is_dir() { count_files(&entry.path()) } else { 1 }).sum()

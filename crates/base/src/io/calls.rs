@@ -79,7 +79,7 @@ pub fn resident_pages(file: &File, range: &Range<u64>) -> Option<Vec<bool>> {
     let mut pages = vec![0u8; length.div_ceil(page_bytes() as usize)];
     // SAFETY: a new mapping of an open file at an address chosen by the kernel. It is never read,
     // so a truncated file cannot raise SIGBUS. `mincore` writes one byte per page, for which
-    // `pages` has room, and exactly the mapping is unmapped.
+    // `pages` has room, and only this mapping is unmapped.
     let result = unsafe {
         let start = range.start.try_into().ok()?;
         let mapping = libc::mmap(ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), start);

@@ -2,7 +2,7 @@
 //! buffer of this process. The kernel then need not fill, copy and drop pages.
 //!
 //! If a file system does not support this, callers use the page cache as usual. A file system may
-//! refuse the flag or the first request, or accept both and fill the page cache nevertheless. Each
+//! refuse the flag or the first request, or accept both and still fill the page cache. Each
 //! case is noticed at the first piece.
 
 use std::cell::RefCell;
@@ -56,14 +56,14 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Opens a file to read a piece of this length directly; `None` if that is not supported, or if
-    /// the piece is too short.
-    pub fn for_reading(file: &File, piece_bytes: u64) -> Option<Self> {
+    /// Opens a file to read a piece of this length directly. Returns `None` if the file system does
+    /// not support this, or if the piece is too short.
+    pub fn open_for_reading(file: &File, piece_bytes: u64) -> Option<Self> {
         if piece_bytes < PIECE_BYTES_MIN { None } else { Self::open(file, OFlags::RDONLY) }
     }
 
-    /// Opens a file to write it directly; `None` if that is not supported.
-    pub fn for_writing(file: &File) -> Option<Self> {
+    /// Opens a file to write it directly. Returns `None` if the file system does not support this.
+    pub fn open_for_writing(file: &File) -> Option<Self> {
         Self::open(file, OFlags::WRONLY)
     }
 
@@ -85,18 +85,18 @@ impl DirectFile {
         }
     }
 
-    /// Fills `to` with the bytes at `offset`. Returns false, and leaves anything in `to`, if that is not
-    /// supported or the file ends first. The caller must then read through the page cache, which
+    /// Fills `buf` with the bytes at `offset`. Returns false, and leaves arbitrary bytes in `buf`, if direct
+    /// reads are not supported or the file ends first. The caller must then read through the page cache, which
     /// reports the early end.
     ///
     /// # Errors
     /// The disk fails.
-    pub fn read_exact_at(&self, to: &mut [u8], offset: u64) -> io::Result<bool> {
-        self.note_refusal(BUFFER.with_borrow_mut(|buffer| self.fill(buffer.bytes(), to, offset)))
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<bool> {
+        self.note_refusal(BUFFER.with_borrow_mut(|buffer| self.fill(buffer.bytes(), buf, offset)))
     }
 
-    /// Writes whole blocks, which must be in an [`AlignedBuffer`]. Returns false if that is not supported;
-    /// the caller must then write them through the page cache.
+    /// Writes whole blocks, which must be in an [`AlignedBuffer`]. Returns false if direct writes are not
+    /// supported; the caller must then write them through the page cache.
     ///
     /// # Errors
     /// The disk fails, or is full.
@@ -114,9 +114,9 @@ impl DirectFile {
         }
     }
 
-    /// False if the file system filled the page cache nevertheless when a range was read or written.
+    /// False if the file system still filled the page cache when a range was read or written.
     /// Checks this only after the first request to a file system.
-    pub fn bypassed_cache(&self, range: &Range<u64>) -> bool {
+    pub fn has_bypassed_cache(&self, range: &Range<u64>) -> bool {
         if let Some(is_supported) = known_support(self.device) {
             return is_supported;
         }
@@ -128,12 +128,12 @@ impl DirectFile {
         is_supported
     }
 
-    fn fill(&self, buffer: &mut [u8], to: &mut [u8], offset: u64) -> io::Result<bool> {
+    fn fill(&self, buffer: &mut [u8], buf: &mut [u8], offset: u64) -> io::Result<bool> {
         let mut filled = 0;
-        while filled < to.len() {
+        while filled < buf.len() {
             let position = offset + filled as u64;
             let skipped = position as usize % ALIGNMENT_BYTES;
-            let rest = &mut to[filled..];
+            let rest = &mut buf[filled..];
             let request_bytes = (skipped + rest.len()).next_multiple_of(ALIGNMENT_BYTES).min(REQUEST_BYTES);
             let read = match self.file.read_at(&mut buffer[..request_bytes], position - skipped as u64) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -251,7 +251,7 @@ mod tests {
         assert!(!is_read_directly(&whole, IoHint::Gentle), "the file is in the page cache now");
     }
 
-    /// A file system in memory refuses direct requests, or uses the page cache nevertheless. This
+    /// A file system in memory refuses direct requests, or still uses the page cache. This
     /// is noticed at the first piece.
     #[test]
     fn file_systems_without_direct_requests_are_noticed() {
@@ -264,11 +264,11 @@ mod tests {
         }
         let file = file_in(memory);
         let mut to = vec![0; BYTES.len()];
-        if let Some(direct) = DirectFile::for_reading(&file, to.len() as u64) {
+        if let Some(direct) = DirectFile::open_for_reading(&file, to.len() as u64) {
             let is_read = direct.read_exact_at(&mut to, 0).expect("the disk works");
             assert!(!is_read || to == *BYTES);
-            assert!(!is_read || !direct.bypassed_cache(&(0..BYTES.len() as u64)));
+            assert!(!is_read || !direct.has_bypassed_cache(&(0..BYTES.len() as u64)));
         }
-        assert!(DirectFile::for_reading(&file, to.len() as u64).is_none());
+        assert!(DirectFile::open_for_reading(&file, to.len() as u64).is_none());
     }
 }

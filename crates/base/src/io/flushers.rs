@@ -15,14 +15,14 @@ use super::writer::write_out;
 use crate::threads::{catch_panic, panic_point};
 use crate::{Error, IoContext, Result, ThreadPool, start_pool};
 
-/// Number of threads. A file is submitted by one of them, so several keep the queues of a fast disk full.
+/// Number of threads. One thread submits a file, so several keep the queues of a fast disk full.
 const THREADS: usize = 4;
 
 /// Largest result of [`flusher_memory_bytes`]: enough for a fast disk.
 const FLUSHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Number of bytes that a shorter range counts as. At most 256 files are then open, a quarter of the
-/// usual limit of a process.
+/// A shorter range counts as this number of bytes. About 256 files are then open at most, a quarter of
+/// the usual limit of a process.
 const RANGE_BYTES_MIN: u64 = FLUSHED_BYTES_MAX / 256;
 
 /// Returns the share of a command's memory for [`Flushers`], in bytes.
@@ -124,7 +124,7 @@ impl Flushers {
     /// Starts the threads. At most about `bytes_max` bytes are handed over and not yet dropped.
     ///
     /// # Errors
-    /// The system refuses.
+    /// A thread cannot be started.
     pub fn start(hint: IoHint, bytes_max: u64) -> Result<Self> {
         let pool = if hint == IoHint::Gentle { Some(start_pool(THREADS)?) } else { None };
         Ok(Self { pool, shared: Arc::new(Shared { bytes_max, state: Mutex::default(), changed: Condvar::new() }) })

@@ -3,7 +3,7 @@
 //!
 //! Commands pass an [`IoPolicy`]. [`residency`] decides which pages to drop, and [`pace`] limits the
 //! rate of reading. [`direct`] bypasses the page cache. [`writer`] writes one new file, [`flushers`]
-//! many. `calls` has the system calls. This module never changes the bytes that are read or written.
+//! many. `calls` contains the system calls. This module never changes the bytes that are read or written.
 
 mod calls;
 pub mod direct;
@@ -84,8 +84,8 @@ pub struct PacedReader<'a, R> {
 }
 
 impl<R: Read> Read for PacedReader<'_, R> {
-    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.inner.read(to)?;
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buf)?;
         self.policy.wait(read as u64, self.progress);
         Ok(read)
     }
@@ -116,14 +116,15 @@ impl IoHint {
     #[doc(hidden)]
     pub fn open_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
         let cold = self.find_cold(file, range, file_bytes);
-        let direct = if cold.is_nearly_all { DirectFile::for_reading(file, range.end - range.start) } else { None };
+        let direct =
+            if cold.is_nearly_all { DirectFile::open_for_reading(file, range.end - range.start) } else { None };
         if direct.is_none() {
             cold.prefetch(file);
         }
         RangeReader { file, cold, direct }
     }
 
-    /// True if hardly any page of a range is in the page cache, as far as the kernel tells. Always
+    /// True if hardly any page of a range is in the page cache, as far as the kernel reports. Always
     /// false with [`None`](Self::None).
     #[doc(hidden)]
     pub fn is_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> bool {
@@ -164,8 +165,8 @@ impl IoHint {
     }
 
     /// Records which pages of files are in the page cache; dropping the result drops all other pages of
-    /// the files. For files that are read repeatedly, or by code without this policy. Skips missing
-    /// files, and files of more than 16 GiB.
+    /// the files. Meant for files that are read repeatedly, or by code without this policy. Skips
+    /// missing files, and files of more than 16 GiB.
     #[doc(hidden)]
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> PageCacheWatch {
         if self == Self::None {
@@ -215,21 +216,21 @@ pub struct RangeReader<'a> {
 }
 
 impl RangeReader<'_> {
-    /// Fills `to` with the bytes at `offset` of the file, which are in the range.
+    /// Fills `buf` with the bytes at `offset` of the file, which are in the range.
     ///
     /// # Errors
-    /// The disk fails, or the file ends before `to` is full.
-    pub fn read_exact_at(&mut self, to: &mut [u8], offset: u64) -> std::io::Result<()> {
+    /// The disk fails, or the file ends before `buf` is full.
+    pub fn read_exact_at(&mut self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
         if let Some(direct) = &self.direct {
-            let is_read = direct.read_exact_at(to, offset)?;
-            if !is_read || !direct.bypassed_cache(&(offset..offset + to.len() as u64)) {
+            let is_read = direct.read_exact_at(buf, offset)?;
+            if !is_read || !direct.has_bypassed_cache(&(offset..offset + buf.len() as u64)) {
                 self.direct = None;
             }
             if is_read {
                 return Ok(());
             }
         }
-        self.file.read_exact_at(to, offset)
+        self.file.read_exact_at(buf, offset)
     }
 }
 

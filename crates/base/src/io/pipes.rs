@@ -47,9 +47,9 @@ impl<'a, R: Read + AsFd> InterruptibleReader<'a, R> {
 }
 
 impl<R: Read + AsFd> Read for InterruptibleReader<'_, R> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         wait_until_ready(&self.input, PollFlags::IN, self.progress)?;
-        self.input.read(to)
+        self.input.read(buf)
     }
 }
 

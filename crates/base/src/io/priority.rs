@@ -19,7 +19,7 @@ const LOWEST_LEVEL: u32 = 7;
 /// without an I/O scheduler ignore the I/O priority.
 ///
 /// # Errors
-/// The system refuses.
+/// The kernel refuses a priority.
 pub fn lower_priority(niceness: u8) -> std::io::Result<()> {
     if niceness == 0 {
         return Ok(());

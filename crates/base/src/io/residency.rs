@@ -20,7 +20,7 @@ const CACHED_SHARE_MIN: u64 = 16;
 pub struct ColdPages {
     runs: Vec<Range<u64>>,
     /// True if hardly any page of the range was in the page cache. A few may be there because a header
-    /// was read. They do not count: if the rest were read through the page cache, too, the kernel
+    /// was read. They are ignored: if the rest were read through the page cache, too, the kernel
     /// would read ahead, and later ranges would seem to be cached.
     pub is_nearly_all: bool,
 }

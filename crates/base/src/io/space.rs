@@ -47,7 +47,7 @@ impl Space {
     /// Checks that the free space suffices.
     ///
     /// # Errors
-    /// It does not: [`ErrorKind::NoSpace`].
+    /// The free space does not suffice: [`ErrorKind::NoSpace`].
     pub fn check(&self) -> Result<()> {
         if self.free_bytes >= self.needed_bytes {
             return Ok(());
@@ -68,7 +68,7 @@ const RESERVED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 const CHECK_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Checks the free space while files are written, since the length of an archive, or the unpacked
-/// size of one without an index, is not known before. Shared by all writers.
+/// size of one without an index, is not known in advance. Shared by all writers.
 #[derive(Debug, Default)]
 pub struct SpaceWatch {
     written_bytes: AtomicU64,

@@ -17,8 +17,8 @@ use super::direct::{AlignedBuffer, DirectFile};
 
 const WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Length of a direct request. Only one is under way at a time, so it is long. The rest of the file
-/// goes through the page cache.
+/// Length of a direct request. It is long, because only one request is under way at a time. The end of
+/// the file, which does not fill a request, goes through the page cache.
 const DIRECT_BYTES: usize = 2 * 1024 * 1024;
 
 /// Limit on the windows that are being written back. At the limit, the writer waits for the oldest.
@@ -65,7 +65,7 @@ impl<F: Borrow<File>> StreamWriter<F> {
     pub fn direct(file: F, hint: IoHint) -> Self {
         let mut writer = Self::new(file, hint);
         if hint == IoHint::Gentle
-            && let Some(file) = DirectFile::for_writing(writer.file.borrow())
+            && let Some(file) = DirectFile::open_for_writing(writer.file.borrow())
         {
             writer.mode = Mode::Direct(Box::new(Direct { file, buffer: AlignedBuffer::new(DIRECT_BYTES), filled: 0 }));
         }
@@ -88,7 +88,7 @@ impl<F: Borrow<File>> StreamWriter<F> {
                 *filled = 0;
                 self.written = range.end;
             }
-            if !is_written || !file.bypassed_cache(&range) {
+            if !is_written || !file.has_bypassed_cache(&range) {
                 self.end_direct()?;
             }
         }

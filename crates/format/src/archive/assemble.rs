@@ -13,7 +13,7 @@ pub struct FrameAssembler {
     frame: Vec<u8>,
 }
 
-/// Receives a full frame, and returns a buffer for the next one.
+/// Receives a finished frame, and returns a buffer for the next one.
 pub type OnFrame<'a> = dyn FnMut(Vec<u8>) -> Result<Vec<u8>> + 'a;
 
 impl FrameAssembler {

@@ -80,7 +80,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Length in the tar stream: header, content and padding.
+    /// Returns the length in the tar stream: header, content and padding.
     pub fn tar_bytes(&self) -> u64 {
         BLOCK_BYTES.saturating_add(padded_bytes(self.content_bytes))
     }
@@ -104,7 +104,7 @@ impl Entry {
     /// Parses a tar header.
     ///
     /// # Errors
-    /// The checksum is wrong, or the entry cannot be part of a snapshot archive: it has another path
+    /// The checksum is wrong, or the entry cannot be part of a snapshot archive: no snapshot has its path
     /// or type, its path is split, its format is neither GNU nor ustar, or clients do not read entries
     /// of its size.
     pub fn parse_header(block: &[u8; BLOCK]) -> Result<Self> {

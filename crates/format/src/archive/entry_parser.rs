@@ -147,7 +147,7 @@ impl EntryParser {
         Ok(())
     }
 
-    /// Checks that the stream may end here, because the archive has ended.
+    /// Checks that the tar stream is complete. Call this at the end of the input.
     pub fn finish(&self) -> Result<()> {
         match self.state {
             ParserState::End if self.end_zero_bytes >= END_OF_ARCHIVE_BYTES => Ok(()),

@@ -34,12 +34,12 @@ pub fn unpack(archive: &[u8]) -> Result<Vec<u8>> {
         let mut genesis = Vec::new();
         entry.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut genesis).map_err(invalid_error)?;
         return match genesis.len() as u64 {
-            0 => Err(invalid_error("an empty genesis.bin")),
-            length if length > GENESIS_BYTES_MAX => Err(invalid_error("a genesis.bin above 10 MiB")),
+            0 => Err(invalid_error("genesis.bin is empty")),
+            length if length > GENESIS_BYTES_MAX => Err(invalid_error("genesis.bin is larger than 10 MiB")),
             _ => Ok(genesis),
         };
     }
-    Err(invalid_error("no genesis.bin in it"))
+    Err(invalid_error("it contains no genesis.bin"))
 }
 
 fn invalid_error(why: impl Display) -> Error {

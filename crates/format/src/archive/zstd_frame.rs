@@ -74,7 +74,7 @@ pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
         Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     };
     if descriptor & 0b1000 != 0 {
-        return Err(Error::damaged("a zstd frame header with its reserved bit set"));
+        return Err(Error::damaged("a zstd frame header has its reserved bit set"));
     }
     let is_single_segment = descriptor & 0b10_0000 != 0;
     let mut window_bytes = 0;
@@ -89,7 +89,7 @@ pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
         other => usize::from(other),
     };
     if read_field(dictionary_bytes)? != 0 {
-        return Err(Error::damaged("a zstd frame that needs a dictionary; snapshot archives have none"));
+        return Err(Error::damaged("a zstd frame needs a dictionary; snapshot archives have none"));
     }
     let content_bytes = match (descriptor >> 6, is_single_segment) {
         (0, false) => None,
@@ -122,10 +122,10 @@ pub fn parse_block_header(bytes: [u8; 3]) -> Result<BlockHeader> {
     let stored_bytes = match (value >> 1) & 3 {
         0 | 2 => size,
         1 => 1,
-        _ => return Err(Error::damaged("a zstd block of a reserved kind")),
+        _ => return Err(Error::damaged("a zstd block has a reserved kind")),
     };
     if u64::from(size) > BLOCK_CONTENT_BYTES_MAX {
-        return Err(Error::damaged(format!("a zstd block of {size} bytes, more than {BLOCK_CONTENT_BYTES_MAX}")));
+        return Err(Error::damaged(format!("a zstd block has {size} bytes, more than {BLOCK_CONTENT_BYTES_MAX}")));
     }
     Ok(BlockHeader { is_last: value & 1 == 1, stored_bytes })
 }

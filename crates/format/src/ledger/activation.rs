@@ -24,7 +24,7 @@ pub struct DelegatedStake {
     /// Epoch in which the stake was delegated. `u64::MAX` for a delegation of the genesis, which is
     /// effective at once.
     pub activation_epoch: u64,
-    /// Epoch in which its end was requested; `u64::MAX` if it was not.
+    /// Epoch in which the end of the delegation was requested; `u64::MAX` if it was not.
     pub deactivation_epoch: u64,
 }
 
@@ -47,19 +47,19 @@ impl StakeRules {
     /// Returns the lamports of a delegation that have not changed after the epochs from `start + 1` to `end`,
     /// and at least after `start + 1`. In each epoch, the cluster's change is limited to a share of its stake
     /// in the epoch before. The delegation changes by its part of this change, and at least by a lamport.
-    /// `changing` selects the stake of the cluster that changes in the same direction.
+    /// `changing_stake` selects the stake of the cluster that changes in the same direction.
     fn unchanged_lamports(
         &self,
         mut lamports: u64,
         epochs: Range<u64>,
-        changing: impl Fn(&StakeActivation) -> u64,
+        changing_stake: impl Fn(&StakeActivation) -> u64,
     ) -> u64 {
         for before in epochs.start..epochs.end.max(epochs.start.saturating_add(1)) {
             let Some(cluster) = self.history.get(&before) else { break };
             let is_reduced = self.reduced_from.is_some_and(|from| before.saturating_add(1) >= from);
             let rate = if is_reduced { RATE_REDUCED } else { RATE_FIRST };
             let product = u128::from(lamports).saturating_mul(u128::from(cluster.effective)).saturating_mul(rate);
-            let total = u128::from(changing(cluster)).saturating_mul(RATE_UNIT);
+            let total = u128::from(changing_stake(cluster)).saturating_mul(RATE_UNIT);
             let Some(change) = product.checked_div(total) else { break };
             lamports = lamports.saturating_sub(u64::try_from(change).unwrap_or(u64::MAX).max(1));
         }

@@ -17,7 +17,7 @@ use slotpress_base::{Error, Result, clock};
 use crate::ledger::blockhash_queue::BlockhashQueue;
 use crate::ledger::demands::firedancer;
 use crate::ledger::lattice::LATTICE_HASH_BYTES;
-use crate::ledger::leaders::leader;
+use crate::ledger::leaders::compute_leader;
 use crate::ledger::stakes::{KeptStakes, StakesKind, VOTE_ACCOUNTS_MAX, Voters, read_stakes, skip_nodes_and_voters};
 use crate::{
     Address, BankHashParts, Breach, Demand, FieldReader, HardFork, Hash, LatticeHash, SlotTime, SlotTimeSource, Stakes,
@@ -382,7 +382,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
         }
     }
     if bank.slot > 0 && position.slot_index < SLOTS_PER_EPOCH_MAX && voters.len() <= VOTE_ACCOUNTS_MAX {
-        bank.scheduled_leader = leader(position.epoch, position.slot_index, voters.into_values().collect())
+        bank.scheduled_leader = compute_leader(position.epoch, position.slot_index, voters.into_values().collect())
             .map_or(ScheduledLeader::NoStake, |leader| ScheduledLeader::Node(Hash(leader.node)));
     }
     bank.lattice_hash = if r.remaining() > 0 && r.flag("the lattice hash")? {

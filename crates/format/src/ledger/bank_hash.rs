@@ -1,5 +1,5 @@
-//! Computes the bank hash from the parent, the signatures, the blockhash and all
-//! accounts (docs/snapshot-format.md#hashes).
+//! Computes the bank hash from the parent, the number of signatures, the blockhash, all accounts, and
+//! hard forks (docs/snapshot-format.md#hashes).
 //!
 //! No hash covers the other fields of the bank file, or the status cache.
 

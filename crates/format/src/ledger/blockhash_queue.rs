@@ -9,7 +9,7 @@ use crate::{FieldReader, Hash};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockhashQueue {
-    /// Hash of the last block's entries.
+    /// Blockhash of the bank's own block.
     pub last: Option<Hash>,
     /// Time of the newest blockhash in milliseconds since 1970, by the clock of the node that wrote
     /// the file. 0 in files of Firedancer, which does not write the time.
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     /// Makes and parses a queue. Each item has an index, and the byte of its hash and time.
-    fn queue(items: &[(u64, u8)]) -> BlockhashQueue {
+    fn make_and_parse_queue(items: &[(u64, u8)]) -> BlockhashQueue {
         let mut bytes = [&[0; 8][..], &[1], &[9; 32], &(items.len() as u64).to_le_bytes()].concat();
         for (index, byte) in items {
             bytes.extend_from_slice(&[*byte; 32]);
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_newest_blockhash_has_the_highest_index() {
-        let queue = queue(&[(5, 2), (7, 1), (6, 3)]);
+        let queue = make_and_parse_queue(&[(5, 2), (7, 1), (6, 3)]);
         assert_eq!((queue.last, queue.newest_ms), (Some(Hash([9; 32])), u64::from_le_bytes([1; 8])));
     }
 

@@ -5,7 +5,7 @@ use crate::Address;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// Every vote account in the stakes of the next epoch has stake.
+    /// Every vote account in the stakes of the newest epoch whose leaders are known has stake.
     NoStake,
     /// An epoch's stakes have no more vote accounts than Firedancer allows.
     VoteAccountLimit,

@@ -1,5 +1,5 @@
-//! Reads little-endian fields from a stream, in bounded memory. The parsers of bank file, status cache,
-//! storages list and obsolete records use this reader.
+//! Reads little-endian fields from a stream, in bounded memory. The parsers of the bank file and
+//! most other files of a ledger use this reader.
 //!
 //! The reader knows the length of the stream, so it refuses a number of items that cannot fit.
 
@@ -25,22 +25,22 @@ pub struct FieldReader<R> {
     inner: R,
     position: u64,
     length: u64,
-    what: String,
+    description: String,
     pub(super) breaches: Vec<Breach>,
 }
 
 impl FieldReader<BufReader<File>> {
-    pub fn open(path: &Path, what: &str) -> Result<Self> {
+    pub fn open(path: &Path, description: &str) -> Result<Self> {
         let file = slotpress_base::files::open_file(path)?;
         let length = file.metadata().or_path("read", path)?.len();
-        let what = format!("{what} {}", path.escaped());
-        Ok(Self::new(BufReader::with_capacity(READ_BUFFER_BYTES, file), length, what))
+        let description = format!("{description} {}", path.escaped());
+        Ok(Self::new(BufReader::with_capacity(READ_BUFFER_BYTES, file), length, description))
     }
 }
 
 impl<R: BufRead> FieldReader<R> {
-    pub fn new(inner: R, length: u64, what: impl Into<String>) -> Self {
-        Self { inner, position: 0, length, what: what.into(), breaches: Vec::new() }
+    pub fn new(inner: R, length: u64, description: impl Into<String>) -> Self {
+        Self { inner, position: 0, length, description: description.into(), breaches: Vec::new() }
     }
 
     pub fn position(&self) -> u64 {
@@ -52,7 +52,7 @@ impl<R: BufRead> FieldReader<R> {
     }
 
     pub fn damage_error(&self, why: impl Display) -> Error {
-        Error::damaged(format!("{}: {why}, at offset {}", self.what, self.position)).with_hint(DAMAGED_HINT)
+        Error::damaged(format!("{}: {why}, at offset {}", self.description, self.position)).with_hint(DAMAGED_HINT)
     }
 
     fn check_remaining(&self, wanted: u64) -> Result<()> {
@@ -66,7 +66,7 @@ impl<R: BufRead> FieldReader<R> {
     pub fn read_exact(&mut self, buffer: &mut [u8]) -> Result<()> {
         let wanted = buffer.len() as u64;
         self.check_remaining(wanted)?;
-        self.inner.read_exact(buffer).map_err(|error| read_error(&self.what, self.position, &error))?;
+        self.inner.read_exact(buffer).map_err(|error| read_error(&self.description, self.position, &error))?;
         self.position = self.position.saturating_add(wanted);
         Ok(())
     }
@@ -81,7 +81,8 @@ impl<R: BufRead> FieldReader<R> {
         self.check_remaining(count)?;
         let mut remaining = count;
         while remaining > 0 {
-            let buffered = fill_buf(&mut self.inner).map_err(|error| read_error(&self.what, self.position, &error))?;
+            let buffered =
+                fill_buf(&mut self.inner).map_err(|error| read_error(&self.description, self.position, &error))?;
             let skipped = buffered.len().min(to_usize(remaining));
             if skipped == 0 {
                 return Err(self.damage_error("it shrank while it was read"));

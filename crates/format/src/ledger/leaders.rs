@@ -21,7 +21,7 @@ pub struct Voter {
 
 /// Returns the leader of the slot with this index in the epoch. Returns `None` if there is no
 /// stake, or if its sum overflows a `u64`.
-pub fn leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Voter> {
+pub fn compute_leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Voter> {
     voters.retain(|voter| voter.stake > 0);
     voters.sort_unstable_by_key(|voter| Reverse((voter.stake, voter.address)));
     let total = voters.iter().try_fold(0u64, |sum, voter| sum.checked_add(voter.stake))?;
@@ -62,7 +62,7 @@ mod tests {
     fn leaders(epoch: u64, stakes: &[u64], slots: u64) -> Vec<u8> {
         let voter = |(index, stake): (u8, &u64)| Voter { stake: *stake, address: [index; 32], node: [index; 32] };
         let voters: Vec<Voter> = (0..).zip(stakes).map(voter).collect();
-        (0..slots).map(|slot| leader(epoch, slot, voters.clone()).expect("a leader").node[0]).collect()
+        (0..slots).map(|slot| compute_leader(epoch, slot, voters.clone()).expect("a leader").node[0]).collect()
     }
 
     /// Schedules from the tests of Agave's own crate.
@@ -72,6 +72,6 @@ mod tests {
         assert_eq!(leaders(1, &[10, 20, 30], 48), four_times_each(&[1, 1, 2, 1, 1, 0, 0, 1, 2, 1, 0, 1]));
         assert_eq!(leaders(1, &[30, 10, 20], 48), four_times_each(&[2, 2, 0, 2, 2, 1, 1, 2, 0, 2, 1, 2]));
         assert_eq!(leaders(457_469, &[10, 20, 30], 48), four_times_each(&[1, 2, 2, 2, 2, 2, 2, 1, 0, 2, 2, 0]));
-        assert_eq!(leader(1, 0, Vec::new()), None);
+        assert_eq!(compute_leader(1, 0, Vec::new()), None);
     }
 }

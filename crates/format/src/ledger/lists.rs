@@ -1,4 +1,4 @@
-//! Reads the two lists that a validator leaves beside the bank file when it stops gracefully: the
+//! Reads and writes the two lists that a validator leaves beside the bank file when it stops gracefully: the
 //! snapshot's storages, and their obsolete records (docs/snapshot-format.md#bank-snapshot).
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::ledger::storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA}
 use crate::{ACCOUNT_DATA_BYTES_MAX, FieldReader, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, STORAGES_MAX, StorageFile};
 
 /// Limit on the obsolete records of one storage. 16 GiB hold 126 million of the smallest records, but Agave
-/// rewrites a storage long before so many are obsolete. 8 million take 128 MiB in one worker.
+/// rewrites a storage long before it has that many obsolete records. 8 million take 128 MiB in one worker.
 pub const OBSOLETE_RECORDS_PER_STORAGE_MAX: u64 = 8 * 1024 * 1024;
 
 /// Format of the lists of obsolete records. The version in `fastboot_version` determines the format.
@@ -126,7 +126,7 @@ pub fn write_storages_list(
     Ok(())
 }
 
-pub fn write_no_obsolete_accounts(
+pub fn write_empty_obsolete_lists(
     to: &mut impl std::io::Write,
     storages: impl ExactSizeIterator<Item = (u64, u32)>,
 ) -> std::io::Result<()> {
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn lists_without_obsolete_records_round_trip() {
         let mut lists = Vec::new();
-        write_no_obsolete_accounts(&mut lists, [(5u64, 1u32), (9, u32::MAX)].into_iter()).expect("written");
+        write_empty_obsolete_lists(&mut lists, [(5u64, 1u32), (9, u32::MAX)].into_iter()).expect("written");
         let mut found = Vec::new();
         scan_obsolete_accounts(reader(&lists), ObsoleteFormat::Wide, &|_, _| None, &mut |summary| {
             found.push((summary.slot, summary.id, summary.count, summary.cut_bytes));

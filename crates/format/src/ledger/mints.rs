@@ -3,7 +3,7 @@
 
 use slotpress_base::{array_at, to_usize, u32_at, u64_at};
 
-use crate::ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TYPE_MINT, parse_option};
+use crate::ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TYPE_MINT, parse_coption};
 use crate::ledger::votes::{take_array, take_bytes};
 
 /// Length of a mint without extensions.
@@ -39,11 +39,11 @@ impl<'a> Mint<'a> {
             _ => return None,
         };
         Some(Self {
-            mint_authority: parse_option(u32_at::<0, _>(base), array_at::<4, 32, _>(base))?,
+            mint_authority: parse_coption(u32_at::<0, _>(base), array_at::<4, 32, _>(base))?,
             supply: u64_at::<36, _>(base),
             decimals: base[44],
             is_initialized,
-            freeze_authority: parse_option(u32_at::<46, _>(base), array_at::<50, 32, _>(base))?,
+            freeze_authority: parse_coption(u32_at::<46, _>(base), array_at::<50, 32, _>(base))?,
             extensions: Extensions(extensions),
         })
     }
@@ -100,7 +100,7 @@ mod tests {
         data
     }
 
-    fn with_extensions(extensions: &[u8]) -> Vec<u8> {
+    fn mint_with_extensions(extensions: &[u8]) -> Vec<u8> {
         [&mint()[..], &[0; 83], &[TYPE_MINT], extensions].concat()
     }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn has_metadata(value: &[u8]) -> bool {
-        Mint::parse(&with_extensions(&extension(19, value))).expect("a mint").metadata().is_some()
+        Mint::parse(&mint_with_extensions(&extension(19, value))).expect("a mint").metadata().is_some()
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
             data[offset] = byte;
             assert_eq!(Mint::parse(&data), None, "{offset}");
         }
-        let data = with_extensions(&[]);
+        let data = mint_with_extensions(&[]);
         assert!((0..data.len()).all(|cut| cut == MINT_BYTES || Mint::parse(&data[..cut]).is_none()));
         for (offset, byte) in [(82, 1), (164, 1), (165, 2), (165, 0)] {
             let mut data = data.clone();
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn metadata_is_found_among_the_extensions() {
         let value = metadata(&["Tök\x1b".as_bytes(), b"T", b"", b"key", b"value"], 1);
-        let data = with_extensions(&[extension(18, &[0; 64]), extension(19, &value), vec![0; 9]].concat());
+        let data = mint_with_extensions(&[extension(18, &[0; 64]), extension(19, &value), vec![0; 9]].concat());
         let expected = TokenMetadata { name: "Tök\x1b", symbol: "T", uri: "" };
         let found = Mint::parse(&data).expect("a mint");
         assert_eq!(found.metadata(), Some(expected));
@@ -159,7 +159,7 @@ mod tests {
         assert!(!has_metadata(&metadata(&[b"\xff", b"", b""], 0)), "not UTF-8");
         assert!(!has_metadata(&metadata(&[b"", b"", b"", b"\xff", b""], 1)), "in a pair");
         assert!(!has_metadata(&metadata(&[b"", b"", b""], u32::MAX)));
-        let cut_off = with_extensions(&[&extension(3, &[])[..], &[19, 0, 255, 255], &[0; 500]].concat());
+        let cut_off = mint_with_extensions(&[&extension(3, &[])[..], &[19, 0, 255, 255], &[0; 500]].concat());
         let found = Mint::parse(&cut_off).expect("a mint");
         assert_eq!((found.metadata(), found.extensions.last()), (None, Some(Err(ExtensionCutOff))));
     }
@@ -175,7 +175,7 @@ mod tests {
                 }
                 offset += 4 + length as usize;
             }
-            for data in [with_extensions(&data), with_extensions(&extension(19, &data))] {
+            for data in [mint_with_extensions(&data), mint_with_extensions(&extension(19, &data))] {
                 if let Some(metadata) = Mint::parse(&data).and_then(|mint| mint.metadata()) {
                     prop_assert!(metadata.name.len() + metadata.symbol.len() + metadata.uri.len() <= data.len());
                 }

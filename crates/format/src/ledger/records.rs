@@ -17,11 +17,12 @@ pub struct Record<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFaultKind {
-    /// The storage ends inside the data of a record, or bytes other than zeros follow the last
-    /// record.
+    /// The storage ends inside the data of a record.
     CutOff,
+    /// Bytes other than zeros follow the last record.
+    TrailingBytes,
     /// The storage ends inside the header of a record. Clients ignore these bytes.
-    Tail,
+    PartialHeader,
     /// Zero bytes follow the last record. Agave leaves them on disk up to the end of a page. Firedancer
     /// reads them as an account.
     Padded,
@@ -34,7 +35,7 @@ pub enum RecordFaultKind {
 
 impl RecordFaultKind {
     pub fn loses_records(self) -> bool {
-        matches!(self, Self::CutOff | Self::Tail | Self::DataLength)
+        matches!(self, Self::CutOff | Self::TrailingBytes | Self::PartialHeader | Self::DataLength)
     }
 }
 
@@ -120,11 +121,11 @@ impl RecordWalker {
             _ => self.carried.len(),
         };
         let account = self.carried.get(field::PUBKEY).and_then(|bytes| bytes.try_into().ok());
-        let is_tail = self.carried.len() < RECORD_HEADER_BYTES;
+        let is_partial_header = self.carried.len() < RECORD_HEADER_BYTES;
         sink.fault(RecordFault {
-            kind: if is_tail { RecordFaultKind::Tail } else { RecordFaultKind::CutOff },
+            kind: if is_partial_header { RecordFaultKind::PartialHeader } else { RecordFaultKind::CutOff },
             offset_bytes: self.offset_bytes,
-            account: if is_tail { None } else { account },
+            account: if is_partial_header { None } else { account },
             expected: format!("a record of {needed} bytes"),
             found: format!("{} bytes until the storage's end", self.carried.len()),
         });
@@ -202,7 +203,7 @@ impl RecordWalker {
         {
             self.end_mark = None;
             sink.fault(RecordFault {
-                kind: RecordFaultKind::CutOff,
+                kind: RecordFaultKind::TrailingBytes,
                 offset_bytes,
                 account: None,
                 expected: "nothing after the last record".to_string(),
@@ -254,8 +255,8 @@ mod tests {
         }
     }
 
-    /// Makes a storage of records, each with the byte of its pubkey, its lamports and its data. Also returns
-    /// the records that a walk must find.
+    /// Builds a storage from triples of pubkey byte, lamports and data. Also returns the records that a
+    /// walk must find.
     fn storage(records: &[(u8, u64, Vec<u8>)], has_last_padding: bool) -> (Vec<u8>, Vec<FoundRecord>) {
         let mut bytes = Vec::new();
         let mut expected = Vec::new();
@@ -318,7 +319,7 @@ mod tests {
             let is_reported = found
                 .faults
                 .iter()
-                .any(|(kind, _)| matches!(kind, RecordFaultKind::CutOff | RecordFaultKind::Tail));
+                .any(|(kind, _)| matches!(kind, RecordFaultKind::CutOff | RecordFaultKind::PartialHeader));
             prop_assert_eq!(is_reported, expected.iter().any(is_cut));
         }
 

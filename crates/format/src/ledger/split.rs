@@ -82,7 +82,7 @@ pub fn check_uids(meta: u64, data: u64) -> Result<()> {
 pub enum AccountData<'a> {
     Inline(&'a [u8]),
     /// Offset of the account's entry in the `.data` file.
-    At(u64),
+    InDataFile(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +200,7 @@ impl<'a> MetaWalk<'a> {
             let data_offset = u64::from_le_bytes(*payload.first_chunk().ok_or_else(|| overrun_error(offset))?);
             self.check_data_offset(offset, data_offset, data_len)?;
             let (header, _) = self.split_window(offset)?;
-            return Ok(Some(MetaEntry { offset, header, data_len, data: AccountData::At(data_offset) }));
+            return Ok(Some(MetaEntry { offset, header, data_len, data: AccountData::InDataFile(data_offset) }));
         }
         let (header, payload) = self.split_window(offset)?;
         let data = AccountData::Inline(payload.get(..payload_bytes).ok_or_else(|| overrun_error(offset))?);
@@ -348,7 +348,7 @@ mod tests {
             assert_eq!(entry.record_bytes(), (136 + u64::from(entry.data_len)).next_multiple_of(8));
             let (data_offset, inline_data) = match entry.data {
                 AccountData::Inline(data) => (None, data.to_vec()),
-                AccountData::At(offset) => (Some(offset), Vec::new()),
+                AccountData::InDataFile(offset) => (Some(offset), Vec::new()),
             };
             let record_header = RecordHeader::parse(&entry.record_header());
             found.push(FoundEntry { offset: entry.offset, record_header, data_offset, inline_data });

@@ -77,18 +77,18 @@ impl<'a> TokenAccount<'a> {
             mint: array_at::<0, 32, _>(base),
             owner: array_at::<32, 32, _>(base),
             amount: u64_at::<64, _>(base),
-            delegate: parse_option(u32_at::<72, _>(base), array_at::<76, 32, _>(base))?,
+            delegate: parse_coption(u32_at::<72, _>(base), array_at::<76, 32, _>(base))?,
             is_frozen: base[108] == 2,
-            native_reserve: parse_option(u32_at::<109, _>(base), u64_at::<113, _>(base))?,
+            native_reserve: parse_coption(u32_at::<109, _>(base), u64_at::<113, _>(base))?,
             delegated_amount: u64_at::<121, _>(base),
-            close_authority: parse_option(u32_at::<129, _>(base), array_at::<133, 32, _>(base))?,
+            close_authority: parse_coption(u32_at::<129, _>(base), array_at::<133, 32, _>(base))?,
             extensions: Extensions(extensions),
         })
     }
 }
 
 /// Parses an optional value, given its tag and its bytes. A tag other than 0 and 1 is invalid.
-pub(super) fn parse_option<T>(tag: u32, value: T) -> Option<Option<T>> {
+pub(super) fn parse_coption<T>(tag: u32, value: T) -> Option<Option<T>> {
     match tag {
         0 => Some(None),
         1 => Some(Some(value)),
@@ -158,7 +158,7 @@ mod tests {
         data
     }
 
-    fn parsed(data: &[u8], is_token_2022: bool) -> TokenAccount<'_> {
+    fn parse_account(data: &[u8], is_token_2022: bool) -> TokenAccount<'_> {
         match TokenData::parse(data, is_token_2022) {
             TokenData::Account(account) => account,
             other => panic!("{other:?}"),
@@ -168,15 +168,15 @@ mod tests {
     #[test]
     fn every_field_is_parsed() {
         let data = account();
-        let found = parsed(&data, false);
+        let found = parse_account(&data, false);
         assert_eq!((found.mint, found.owner, found.amount), ([1; 32], [2; 32], u64::MAX));
         assert_eq!((found.delegate, found.delegated_amount, found.is_frozen), (Some([3; 32]), 7, true));
         assert_eq!((found.native_reserve, found.close_authority), (Some(2_039_280), Some([4; 32])));
-        assert_eq!(found, parsed(&data, true));
+        assert_eq!(found, parse_account(&data, true));
         // The bytes after a tag of 0 have no meaning.
         let mut data = data;
         (data[72], data[109], data[129], data[108]) = (0, 0, 0, 1);
-        let found = parsed(&data, false);
+        let found = parse_account(&data, false);
         assert_eq!(
             (found.delegate, found.native_reserve, found.close_authority, found.is_frozen),
             (None, None, None, false)
@@ -212,7 +212,7 @@ mod tests {
     fn extensions_end_at_type_0_or_are_cut_off() {
         let kinds = |bytes: &[u8]| {
             let data = [account(), vec![2], bytes.to_vec()].concat();
-            parsed(&data, true).extensions.map(|extension| extension.map(|(kind, _)| kind)).collect::<Vec<_>>()
+            parse_account(&data, true).extensions.map(|extension| extension.map(|(kind, _)| kind)).collect::<Vec<_>>()
         };
         assert_eq!(kinds(&[]), []);
         assert_eq!(kinds(&[7, 0, 0, 0, 2, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8]), [Ok(7), Ok(2)]);

@@ -203,8 +203,10 @@ impl SplitPiece<'_> {
         self.put(data_end, split_at_most(&[0; 8], padding_bytes).0);
         match (&entry.data, data) {
             (AccountData::Inline(bytes), _) => self.put(data_at, bytes),
-            (AccountData::At(data_offset), Some(data)) => self.read_large(data_at, entry, *data_offset, data)?,
-            (AccountData::At(_), None) => {}
+            (AccountData::InDataFile(data_offset), Some(data)) => {
+                self.read_large(data_at, entry, *data_offset, data)?
+            }
+            (AccountData::InDataFile(_), None) => {}
         }
         Ok(())
     }

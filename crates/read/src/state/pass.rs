@@ -191,8 +191,8 @@ impl RecordSink for AccountsWorker<'_> {
 
 fn add_record_failure(storage: StorageRef, fault: RecordFault, failures: &Failures) -> Result<()> {
     let rule = match fault.kind {
-        RecordFaultKind::CutOff => Rule::RecordCutOff,
-        RecordFaultKind::Tail => Rule::StorageTail,
+        RecordFaultKind::CutOff | RecordFaultKind::TrailingBytes => Rule::RecordCutOff,
+        RecordFaultKind::PartialHeader => Rule::StorageTail,
         RecordFaultKind::Padded => Rule::StoragePadded,
         RecordFaultKind::DataLength => Rule::DataLength,
         RecordFaultKind::Executable => Rule::Executable,

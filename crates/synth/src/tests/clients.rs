@@ -4,7 +4,7 @@
 
 use std::io::BufRead;
 
-use slotpress_format::ledger::leaders::leader;
+use slotpress_format::ledger::leaders::compute_leader;
 use slotpress_format::{BankHashParts, Hash, Voter, parse_status_cache};
 
 use super::*;
@@ -334,7 +334,7 @@ fn assert_epochs_are_valid(bank: &BankFile, parts: &BankParts) {
                 address: node.vote_accounts[0],
                 node: node.address,
             });
-            let leader = leader(epoch.epoch, bank.slot % bank.epoch_schedule.slots_per_epoch, voters.collect());
+            let leader = compute_leader(epoch.epoch, bank.slot % bank.epoch_schedule.slots_per_epoch, voters.collect());
             assert_eq!(leader.map(|leader| Hash(leader.node)), Some(bank.leader));
         }
     }
@@ -373,5 +373,5 @@ fn stakes_of_a_large_ledger_fit_its_epochs() {
         assert_eq!(range.start, next);
         next = range.end;
     }
-    assert_eq!(next, stakes.scale.delegations);
+    assert_eq!(next, stakes.counts.delegations);
 }

@@ -36,8 +36,9 @@ struct Archives {
     root: Option<Root>,
 }
 
-static HASHED: LazyLock<Archives> = LazyLock::new(|| make_archives(&|tar| wrapped::with_index(tar, 8 * 1024, &|_| {})));
-static SINGLE: LazyLock<Archives> = LazyLock::new(|| make_archives(&wrapped::in_one_frame));
+static HASHED: LazyLock<Archives> =
+    LazyLock::new(|| make_archives(&|tar| wrapped::archive_with_index(tar, 8 * 1024, &|_| {})));
+static SINGLE: LazyLock<Archives> = LazyLock::new(|| make_archives(&wrapped::compress_to_one_frame));
 
 fn make_archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
     // More than the 256 KiB at the end of an archive that are fetched first.

@@ -61,15 +61,15 @@ impl AccountView<'_> {
         suffix
     }
 
-    /// Copies the message to be hashed into `to`, which must have the length of the message.
-    fn copy_message(&self, to: &mut [u8]) {
+    /// Copies the message to be hashed into `buf`, which must have the length of the message.
+    fn copy_message(&self, buf: &mut [u8]) {
         let data_end = PREFIX_BYTES + self.data.len();
-        to[..PREFIX_BYTES].copy_from_slice(&self.prefix());
-        to[PREFIX_BYTES..data_end].copy_from_slice(self.data);
-        to[data_end..].copy_from_slice(&self.suffix());
+        buf[..PREFIX_BYTES].copy_from_slice(&self.prefix());
+        buf[PREFIX_BYTES..data_end].copy_from_slice(self.data);
+        buf[data_end..].copy_from_slice(&self.suffix());
     }
 
-    fn fill_extended_hash(&self, to: &mut [u8; LATTICE_HASH_BYTES]) {
+    fn fill_extended_hash(&self, buf: &mut [u8; LATTICE_HASH_BYTES]) {
         /// Longest message that is first copied into one buffer. blake3 hashes one piece faster than
         /// three, and most accounts are token accounts of 165 bytes.
         const COPIED_BYTES_MAX: usize = 1024;
@@ -82,7 +82,7 @@ impl AccountView<'_> {
         } else {
             hasher.update(&self.prefix()).update(self.data).update(&self.suffix());
         }
-        hasher.finalize_xof().fill(to);
+        hasher.finalize_xof().fill(buf);
     }
 }
 

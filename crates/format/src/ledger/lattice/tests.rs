@@ -25,7 +25,7 @@ fn hash_account(account: &AccountView<'_>) -> LatticeHash {
 }
 
 /// Makes bytes without a pattern that repeats from block to block, or from chunk to chunk.
-fn bytes(length: usize) -> Vec<u8> {
+fn aperiodic_bytes(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().update(b"data").finalize_xof().fill(&mut bytes);
     bytes
@@ -63,7 +63,7 @@ fn sums_commute_and_cancel() {
 /// Hashes each length alone, in one lane.
 #[test]
 fn every_length_up_to_four_chunks_equals_the_crate() {
-    let data = bytes(4096);
+    let data = aperiodic_bytes(4096);
     let keys = keys(0);
     let mut accumulators = accumulators();
     for length in 0..=4096 {
@@ -79,7 +79,7 @@ fn every_length_up_to_four_chunks_equals_the_crate() {
 /// Hashes all lengths together, in all lanes, twice with the same accumulator.
 #[test]
 fn full_lanes_equal_the_crate() {
-    let data = bytes(4096);
+    let data = aperiodic_bytes(4096);
     let mut expected = LatticeHash::default();
     let mut accumulators = accumulators();
     for round in 0..2 {
@@ -111,7 +111,7 @@ proptest! {
     ) {
         let keys = keys(number);
         for length in [((1i64 << log) + off).min(10 << 20) as usize, random] {
-            let data = bytes(length);
+            let data = aperiodic_bytes(length);
             let account = account(number, &data, &keys);
             let expected = hash_account(&account);
             for (label, mut accumulator) in accumulators() {

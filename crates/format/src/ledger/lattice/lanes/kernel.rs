@@ -5,7 +5,7 @@
 
 /// Computes quarters of a round side by side. Each quarter mixes two message words into four words of
 /// the state.
-macro_rules! mix {
+macro_rules! quarter_rounds {
     ($v:ident, $m:ident, $(($a:literal $b:literal $c:literal $d:literal, $x:literal $y:literal))*) => {
         $($v[$a] = add(add($v[$a], load(&$m[$x])), $v[$b]);)*
         $($v[$d] = rotate_16(xor($v[$d], $v[$a]));)*
@@ -22,14 +22,14 @@ macro_rules! mix {
 /// given order.
 macro_rules! diagonals {
     ($v:ident, $m:ident, $a:literal $b:literal $c:literal $d:literal $e:literal $f:literal $g:literal $h:literal) => {
-        mix!($v, $m, (0 5 10 15, $a $b) (1 6 11 12, $c $d) (2 7 8 13, $e $f) (3 4 9 14, $g $h));
+        quarter_rounds!($v, $m, (0 5 10 15, $a $b) (1 6 11 12, $c $d) (2 7 8 13, $e $f) (3 4 9 14, $g $h));
     };
 }
 
 macro_rules! round {
     ($v:ident, $m:ident, $a:literal $b:literal $c:literal $d:literal $e:literal $f:literal $g:literal $h:literal
         $($diagonals:literal)*) => {
-        mix!($v, $m, (0 4 8 12, $a $b) (1 5 9 13, $c $d) (2 6 10 14, $e $f) (3 7 11 15, $g $h));
+        quarter_rounds!($v, $m, (0 4 8 12, $a $b) (1 5 9 13, $c $d) (2 6 10 14, $e $f) (3 7 11 15, $g $h));
         diagonals!($v, $m, $($diagonals)*);
     };
 }
@@ -80,11 +80,11 @@ macro_rules! kernel {
             // The counter is in the first column, so the first round is the same for the other columns in
             // all blocks.
             let mut begun = state(chaining, length, flags);
-            mix!(begun, block, (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
+            quarter_rounds!(begun, block, (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
             for (counter, sums) in (0..).zip(sums) {
                 let mut v = begun;
                 v[12] = splat(counter);
-                mix!(v, block, (0 4 8 12, 0 1));
+                quarter_rounds!(v, block, (0 4 8 12, 0 1));
                 rounds_after_first_columns!(v, block);
                 for word in 0..8 {
                     accumulate(&mut sums[word], xor(v[word], v[word + 8]));
@@ -106,7 +106,7 @@ macro_rules! kernel {
             let mut flags = lanes.first_flags;
             for block in before {
                 let mut v = state(&chaining, splat(blake3::BLOCK_LEN as u32), flags);
-                mix!(v, block, (0 4 8 12, 0 1) (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
+                quarter_rounds!(v, block, (0 4 8 12, 0 1) (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
                 rounds_after_first_columns!(v, block);
                 for word in 0..8 {
                     chaining[word] = xor(v[word], v[word + 8]);
