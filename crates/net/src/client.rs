@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -178,18 +177,17 @@ impl Client {
             ticks.reset();
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut work = pin!(work);
-            poll_fn(|context| {
-                if let Poll::Ready(done) = work.as_mut().poll(context) {
-                    return Poll::Ready(done);
-                }
-                while ticks.poll_tick(context).is_ready() {
-                    if progress.is_interrupted() {
-                        return Poll::Ready(Err(NetError::interrupted()));
+            loop {
+                tokio::select! {
+                    biased;
+                    done = work.as_mut() => return done,
+                    _ = ticks.tick() => {
+                        if progress.is_interrupted() {
+                            return Err(NetError::interrupted());
+                        }
                     }
                 }
-                Poll::Pending
-            })
-            .await
+            }
         })
     }
 }
@@ -238,12 +236,11 @@ fn build_http_client(
             None => builder,
         }
     };
-    let certificates = || certificates.iter().cloned();
-    let mut http_client = builder().tls_certs_merge(certificates()).build();
+    let mut http_client = builder().tls_certs_merge(certificates.iter().cloned()).build();
     // Building fails if the system has no certificates of authorities. Such a machine can still use
     // servers without TLS, and servers with certificates from --ca-file.
     if http_client.is_err() {
-        http_client = builder().tls_certs_only(certificates()).build();
+        http_client = builder().tls_certs_only(certificates.iter().cloned()).build();
     }
     http_client.map_err(|error| Error::failed(format!("cannot prepare for the network: {}", error.without_url())))
 }
@@ -254,8 +251,9 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
     file.take(CA_FILE_BYTES_MAX + 1).read_to_end(&mut pem).or_path("read", path)?;
     let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
     if certificates.is_empty() || pem.len() as u64 > CA_FILE_BYTES_MAX {
-        return Err(Error::usage(format!("{} has no certificates", path.escaped()))
-            .with_hint("it must hold certificates of authorities in PEM: -----BEGIN CERTIFICATE-----"));
+        return Err(Error::usage(format!("{} has no certificates", path.escaped())).with_hint(
+            "it must hold certificates of authorities in PEM (-----BEGIN CERTIFICATE-----), at most 8 MiB",
+        ));
     }
     Ok(certificates)
 }
