@@ -105,7 +105,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     fn classify_failure(&self, error: Error, download: &Download) -> Box<ArchiveFault> {
         let Some(fault) = DownloadFault::classify(&error) else { return error.into() };
         let rejected = download.rejected_servers();
-        let has_older_bytes = download.given_bytes() < download.file.done_bytes();
+        let has_older_bytes = download.useful_bytes() < download.file.done_bytes();
         // A server without ranges sends all bytes again from the beginning.
         let is_resumable = download.file.identity().length_bytes.is_some();
         let reason = match fault {

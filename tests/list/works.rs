@@ -81,7 +81,7 @@ fn the_archives_of_a_server_are_listed() {
     let (code, listed) = list(&server.url(&format!("/{INCREMENTAL_26_40}")));
     assert_eq!((code, &listed[0]["name"], listed.len()), (0, &INCREMENTAL_26_40.into(), 2));
     assert_eq!(listed[0]["size_bytes"], 110_400);
-    // A few requests do not reach its bank file. The time of the file says nothing about the state.
+    // A few requests do not reach its bank file. The time of the file does not tell the age of the state.
     assert!(listed[0]["age_seconds"].is_null(), "{listed:?}");
     assert!(listed[0]["modified_unix_seconds"].is_number(), "{listed:?}");
     let url = server.url("/");

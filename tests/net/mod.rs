@@ -9,7 +9,7 @@ use std::time::Duration;
 use slotpress_base::NoProgress;
 use slotpress_net::{Client, ClientOptions, NetError, Remote, Url, parse_url};
 
-/// Short timeouts, so that a test of a stall is short.
+/// Returns options with short timeouts, because tests wait for stalls to end.
 pub fn options() -> ClientOptions {
     ClientOptions::default()
         .connect_timeout(Duration::from_secs(5))

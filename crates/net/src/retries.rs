@@ -27,8 +27,8 @@ pub struct Retries {
 
 #[derive(Debug, Default)]
 struct Failures {
-    /// Number of failures. All failures during one pause count as one, since connections often fail
-    /// together.
+    /// Number of failures. All failures during one pause count as one failure, because connections often
+    /// fail together.
     count: u32,
     since: Option<Instant>,
     pause_until: Option<Instant>,

@@ -6,8 +6,8 @@ use super::Url;
 
 pub const SCHEME: &str = "s3";
 
-/// True for characters that need no encoding in a URL or signature. Other characters are refused,
-/// so that each key has only one spelling.
+/// True for characters that need no encoding in a URL or signature. Other characters are refused, because
+/// a key with them would have several spellings.
 fn is_plain(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "._-=/+".contains(letter)
 }

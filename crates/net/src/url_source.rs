@@ -187,7 +187,7 @@ impl Source for UrlSource {
     fn transfer_totals(&self) -> Option<TransferTotals> {
         // Adds the request for the description of the file.
         let requests = self.mirror.requests.load(Ordering::Relaxed).saturating_add(1);
-        Some(TransferTotals { requests, bytes: self.mirror.given_bytes() })
+        Some(TransferTotals { requests, bytes: self.mirror.useful_bytes() })
     }
 }
 

@@ -74,8 +74,8 @@ impl RangeReader {
         Self { shared, reader_id, range }
     }
 
-    /// Reads the window at this offset and the next one into the page cache, unless their pages are
-    /// there already. May block.
+    /// Reads the window at this offset and the next window into the page cache, except pages that are
+    /// cached already. May block.
     pub fn prefetch(&self, offset: u64) {
         if self.shared.hint == IoHint::None {
             return;
@@ -97,8 +97,8 @@ impl RangeReader {
         }
     }
 
-    /// Returns true if the window at this offset and the next one are in the page cache, so that
-    /// reading does not block.
+    /// Returns true if the window at this offset and the next window are in the page cache. Reading does
+    /// not block then.
     pub fn is_resident(&self, offset: u64) -> bool {
         let window = window_range(offset / WINDOW_BYTES);
         let end = window.end.saturating_add(WINDOW_BYTES);

@@ -4,7 +4,7 @@
 //! and `bootstrap`.
 //!
 //! `connection` accepts connections, and `respond` answers their requests. `archives` scans directories
-//! by [`catalog`](slotpress_read::catalog), and `transfers` lists what is being sent. `conditions` and
+//! by [`catalog`](slotpress_read::catalog), and `transfers` lists the running transfers. `conditions` and
 //! `files::Windows` do no I/O. `cli::serve` writes the log.
 
 // Clients send what this crate handles: indexing and arithmetic must not panic.

@@ -27,7 +27,7 @@ pub trait Monitored: fmt::Debug + Send + Sync {
     /// Checks the command's health, for `/healthz`.
     ///
     /// # Errors
-    /// The text says what is wrong.
+    /// The text describes the problem.
     fn health(&self) -> std::result::Result<(), String>;
 }
 

@@ -27,8 +27,8 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// received before the abort, but stores only afterwards.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A large file that is being written. It appears whole when [`Upload::finish`] returns, or not at
-/// all. Dropping an upload aborts it; one that was [kept](Upload::keep) can be resumed.
+/// A large file that is being written. It appears whole when [`Upload::finish`] returns, or never.
+/// Dropping an upload aborts it; an upload that was [kept](Upload::keep) can be resumed.
 #[derive(Debug)]
 pub struct Upload(Backend);
 
@@ -116,8 +116,8 @@ impl Upload {
     /// Completes the file after everything was written.
     ///
     /// # Errors
-    /// See [`Upload::write`]. The name is taken (only in a directory), or the store lost what was
-    /// sent.
+    /// See [`Upload::write`]. The name is taken (only in a directory), or the store has lost
+    /// parts.
     pub fn finish(&mut self, progress: &dyn Progress) -> Result<()> {
         match &mut self.0 {
             Backend::File(upload) => match upload.take() {
@@ -129,7 +129,7 @@ impl Upload {
     }
 
     /// Ends the upload after a failure, and keeps its parts for another process. Returns `None` for a
-    /// directory, or if the store has lost a part, so that only a new upload helps.
+    /// directory, or if the store has lost a part: then only a new upload helps.
     pub fn keep(self, error: &Error) -> Option<UploadState> {
         let kind = NetError::find_in(error).map(NetError::kind);
         let is_lost = matches!(kind, Some(NetErrorKind::Gone | NetErrorKind::Changed));

@@ -81,7 +81,7 @@ fn archives_longer_than_the_limit_are_refused() {
     let count = sent.clone();
     let endless = Server::start(move |request, stream| {
         head(stream, "200 OK", &[("Connection", "close")])?;
-        // Skippable frames, so that it could be an archive.
+        // Skippable frames, with which an archive may begin.
         let frame = [&[0x50, 0x2a, 0x4d, 0x18, 0xf8, 0xff, 0, 0][..], &[7; 65_528]].concat();
         while request.method != "HEAD" && count.fetch_add(1, Relaxed) < 2_000 {
             stream.write_all(&frame)?;

@@ -57,8 +57,7 @@ fn a_download_resumes_where_it_ended() {
     assert_eq!(kept.len(), 2, "the partial file and its journal: {kept:?}");
 
     let good = serve(&files, TransferMode::Ranges);
-    // The end came first, so the partial file has full length, which is not the number of kept
-    // bytes.
+    // The end arrived first, so the partial file has its full length, although some bytes are missing.
     let ledger = dir.path().join("ledger");
     let other = serve(&files, TransferMode::Ranges);
     let plan = ["bootstrap", &other.url("/"), "--ledger", text(&ledger), "--snapshots", text(dir.path()), "--dry-run"];

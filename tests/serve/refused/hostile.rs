@@ -1,5 +1,5 @@
 //! Hostile clients get nothing but archives, take little memory, and cause no panic. Other clients are
-//! served meanwhile.
+//! still served.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -23,8 +23,8 @@ use crate::{Client, NetError, NetErrorKind, Remote};
 /// arrived after the last write are fetched again.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The journal is also written before it lacks more than 1/32 of the archive, so that two kills cost
-/// less than a tenth of a download of a few seconds.
+/// The journal is also written before it lacks more than 1/32 of the archive. Two kills then cost less
+/// than a tenth of a download of a few seconds.
 const UNSYNCED_DIVISOR: u64 = 32;
 
 /// Lower bound for this part of the archive, in bytes. Fetching fewer bytes again takes less time than
@@ -148,7 +148,7 @@ impl Download {
         });
         let is_minor = |error: &Error| matches!(DownloadFault::classify(error), None | Some(DownloadFault::Failed));
         let result = match (fetched, walked) {
-            // The damage says more than a failure that it may have caused.
+            // The damage may have caused the failure, and explains more.
             (Err(error), Err(damage)) if is_damaged.load(Relaxed) && is_minor(&error) => Err(damage),
             (Err(error), _) | (Ok(_), Err(error)) => Err(error),
             (Ok(compared_bytes), Ok(shape)) => journaled.and_then(|()| {
@@ -161,7 +161,7 @@ impl Download {
         let result = result.map_err(|error| match error.kind() {
             ErrorKind::Damaged => error,
             _ if is_slow.load(Relaxed) => self.too_slow_error(),
-            // The file's reader gave up while the walker waited: the reader's error says more.
+            // The file's reader gave up while the walker waited, and its error explains more.
             ErrorKind::Failed if self.file.is_cancelled() => Error::interrupted(),
             _ => error,
         });
@@ -219,7 +219,7 @@ impl Download {
     fn keep_journal(&self, progress: &dyn Progress, is_slow: &AtomicBool) -> Result<()> {
         let mut synced = Instant::now();
         let mut window_start = Instant::now();
-        let mut bytes_before = self.given_bytes();
+        let mut bytes_before = self.useful_bytes();
         let unsynced_max = match self.length_bytes() {
             Some(length) => (length / UNSYNCED_DIVISOR).max(UNSYNCED_BYTES_MIN),
             None => u64::MAX,
@@ -237,7 +237,7 @@ impl Download {
             if let Some(min_rate) = self.limits.min_rate_bytes_per_second
                 && window_start.elapsed() >= RATE_WINDOW
             {
-                let bytes = self.given_bytes();
+                let bytes = self.useful_bytes();
                 let min_bytes = min_rate as f64 * window_start.elapsed().as_secs_f64();
                 if (bytes.saturating_sub(bytes_before) as f64) < min_bytes {
                     is_slow.store(true, Relaxed);
@@ -257,12 +257,12 @@ impl Download {
         }));
     }
 
-    pub fn given_bytes(&self) -> u64 {
-        self.mirrors.iter().map(Mirror::given_bytes).sum()
+    pub fn useful_bytes(&self) -> u64 {
+        self.mirrors.iter().map(Mirror::useful_bytes).sum()
     }
 
     fn bytes_by_server(&self) -> impl Iterator<Item = BytesFromServer> {
-        self.mirrors.iter().map(|mirror| BytesFromServer { server: mirror.display_url(), bytes: mirror.given_bytes() })
+        self.mirrors.iter().map(|mirror| BytesFromServer { server: mirror.display_url(), bytes: mirror.useful_bytes() })
     }
 
     /// Returns the servers that sent wrong bytes.

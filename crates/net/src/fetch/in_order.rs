@@ -59,8 +59,8 @@ impl Download {
     }
 }
 
-/// Returns the error for an archive that is longer than the operator allows. It counts as a fault
-/// of the server, since another source may have a shorter archive.
+/// Returns the error for an archive that is longer than the operator allows. It is a fault of the server,
+/// because another source may have a shorter archive.
 pub fn too_long_error(remote: &Remote, max_bytes: u64) -> Error {
     let limit = bytes(max_bytes);
     let why = match remote.length_bytes {

@@ -24,7 +24,7 @@ const ENOUGH_BYTES: u64 = 64 * 1024;
 pub struct Mirror {
     pub remote: Remote,
     pub retries: Retries,
-    given_bytes: AtomicU64,
+    useful_bytes: AtomicU64,
     pub requests: AtomicU64,
     /// Held while the server's archive is compared, by one connection at a time.
     pub comparing: Mutex<()>,
@@ -45,7 +45,7 @@ impl Mirror {
         Self {
             remote,
             retries: Retries::new(give_up_after),
-            given_bytes: AtomicU64::default(),
+            useful_bytes: AtomicU64::default(),
             requests: AtomicU64::default(),
             comparing: Mutex::default(),
             state: Mutex::default(),
@@ -160,15 +160,15 @@ impl Mirror {
 
     /// Adds new bytes of a request to `request_bytes`. Enough of them reset the server's failures.
     pub fn record_bytes(&self, bytes: u64, request_bytes: &mut u64) {
-        self.given_bytes.fetch_add(bytes, Relaxed);
+        self.useful_bytes.fetch_add(bytes, Relaxed);
         saturating_add_to(request_bytes, bytes);
         if *request_bytes >= ENOUGH_BYTES {
             self.retries.reset();
         }
     }
 
-    pub fn given_bytes(&self) -> u64 {
-        self.given_bytes.load(Relaxed)
+    pub fn useful_bytes(&self) -> u64 {
+        self.useful_bytes.load(Relaxed)
     }
 }
 

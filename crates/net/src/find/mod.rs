@@ -60,7 +60,7 @@ pub struct Candidate {
     pub age: Option<Duration>,
     /// Number of bytes that need not be fetched, because an earlier run fetched them.
     pub(crate) kept_bytes: u64,
-    /// Estimated time to fetch what is not on a local disk.
+    /// Estimated time to fetch the archives that are not on a local disk.
     pub fetch_time: Duration,
     /// Measured rate of one connection to the server of the first archive to fetch; `None` if the server
     /// was not measured.
@@ -70,8 +70,8 @@ pub struct Candidate {
     pub expected_age: Option<Duration>,
     /// Number of slots in `expected_age`; `None` if that is unknown.
     pub expected_age_slots: Option<u64>,
-    /// Key of the ranking: like `expected_age`, but based on how much older the state is than the
-    /// newest one that a server offers.
+    /// Key of the ranking: like `expected_age`, but the age is the time since the cluster's slot or, if
+    /// that is unknown, since the newest state that is offered.
     pub(crate) rank: Duration,
 }
 
@@ -318,7 +318,7 @@ impl FindReport {
     /// Ranks the candidates, measures the servers of the best ones, and ranks again.
     fn rank_and_measure(&mut self, client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<()> {
         let node = Node::default();
-        // States that are too old even now are left out, so that they are not measured.
+        // States that are too old even now are left out, because they need not be measured.
         let mut ranked = self.ranking.rank(&node);
         // Servers that were assumed to be faster than a measured one are measured in the next
         // round, and may turn out to be slower.

@@ -50,7 +50,7 @@ pub struct FailedArchive {
     pub name: ArchiveName,
     /// URL without secrets, or path. `None` if all archives of this name are bad.
     pub place: Option<String>,
-    /// True if the archive lies in the archives directory, so that no archive of this name can be fetched.
+    /// True if the archive lies in the archives directory. No other archive of its name can be fetched then.
     pub is_in_place: bool,
     /// Root of its frame hashes. An archive with the same root is bad wherever it is.
     pub root: Option<Root>,

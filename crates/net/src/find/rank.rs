@@ -140,17 +140,17 @@ impl Ranking {
         let age = self.age(slot);
         let remotes = || pair.offers().filter_map(|offer| offer.remote().map(|remote| (offer, remote)));
         let mut kept_bytes = 0;
-        let mut fetching = Duration::ZERO;
+        let mut fetch_time = Duration::ZERO;
         for (offer, remote) in remotes() {
             let offer_kept_bytes = node.kept_bytes(&offer.name);
             saturating_add_to(&mut kept_bytes, offer_kept_bytes);
             let remaining_bytes = offer.length_bytes.map(|bytes| bytes.saturating_sub(offer_kept_bytes));
             let rate = self.rate(remote).unwrap_or(UNMEASURED_BYTES_PER_SECOND);
-            fetching = fetching.saturating_add(time_at_rate(remaining_bytes, rate));
+            fetch_time = fetch_time.saturating_add(time_at_rate(remaining_bytes, rate));
         }
-        let restoring = time_at_rate(total_bytes(pair.offers()), self.restore_bytes_per_second);
-        let rest = fetching.saturating_add(restoring);
-        let expected_age = age.map(|age| age.saturating_add(rest));
+        let restore_time = time_at_rate(total_bytes(pair.offers()), self.restore_bytes_per_second);
+        let preparation_time = fetch_time.saturating_add(restore_time);
+        let expected_age = age.map(|age| age.saturating_add(preparation_time));
         let age_slots = match self.slot {
             Some(now) => Some(now.saturating_sub(slot)),
             None => age.map(|age| self.slot_time.slots_in(age)),
@@ -162,11 +162,11 @@ impl Ranking {
             age_slots,
             age,
             kept_bytes,
-            fetch_time: fetching,
+            fetch_time,
             rate_bytes_per_second: remotes().next().and_then(|(_, remote)| self.rate(remote)),
             expected_age,
             expected_age_slots: expected_age.map(|age| self.slot_time.slots_in(age)),
-            rank: behind.saturating_add(rest),
+            rank: behind.saturating_add(preparation_time),
             full: full.clone(),
         }
     }

@@ -71,7 +71,7 @@ impl HttpService for LimitedHttpService {
     }
 }
 
-/// Wraps an error, so that `object_store` passes it on.
+/// Wraps an error in the type that `object_store` passes on.
 fn wrap_error(error: impl std::error::Error + Send + Sync + 'static) -> HttpError {
     HttpError::new(HttpErrorKind::Unknown, error)
 }

@@ -160,7 +160,7 @@ impl Bucket {
         let Err(error) = check_answer(url, answer) else { return Ok(PutOutcome::Done) };
         match error.kind() {
             NetErrorKind::Changed => Ok(PutOutcome::Refused),
-            // The file that should be unchanged is gone, which counts as a change.
+            // The file that should be unchanged no longer exists.
             NetErrorKind::Gone if matches!(condition, Condition::Unchanged(_)) => Ok(PutOutcome::Refused),
             _ => Err(error),
         }
@@ -222,7 +222,7 @@ fn none_if_gone<T>(url: &Url, answer: object_store::Result<T>) -> NetResult<Opti
 }
 
 /// Converts the description of a file right below a prefix. Returns `None` for other files, and for
-/// the empty ones that some programs make for directories.
+/// the empty files by which some programs represent directories.
 fn to_object(meta: &object_store::ObjectMeta, prefix: &str) -> Option<Object> {
     let name = meta.location.as_ref().strip_prefix(prefix)?;
     (!name.is_empty() && !name.contains('/')).then(|| Object {

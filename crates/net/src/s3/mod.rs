@@ -82,7 +82,7 @@ pub struct S3Options {
 type Buckets = Arc<Mutex<BTreeMap<String, Arc<Bucket>>>>;
 
 impl S3Options {
-    /// Adds these options to a client's, so that it can read URLs `s3://BUCKET/KEY`.
+    /// Adds these options to a client's options. The client can then read URLs `s3://BUCKET/KEY`.
     #[must_use]
     pub fn for_client(&self, mut client: ClientOptions) -> ClientOptions {
         client.s3 = Some(self.clone());

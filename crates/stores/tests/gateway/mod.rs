@@ -309,8 +309,8 @@ fn be_silent(mut client: &TcpStream, state: &State) {
     let _ = client.read(&mut [0]);
 }
 
-/// Sends a request to the gateway: one for each connection, so that every head is examined. Returns
-/// false if the body is incomplete: the connection then ends like the client's, since the gateway
+/// Sends a request to the gateway. Each connection has one request, because only the first head on it is
+/// examined. Returns false if the body is incomplete: the connection then ends like the client's, since the gateway
 /// would wait.
 fn forward(head: &str, body: &mut dyn Read, length: u64, gateway: &mut UnixStream) -> bool {
     let sent = write!(gateway, "{head}Connection: close\r\n\r\n").and_then(|()| std::io::copy(&mut *body, gateway));

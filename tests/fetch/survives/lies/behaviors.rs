@@ -90,7 +90,7 @@ pub fn half_whole(state: &ServerState, request: &Request, stream: &mut TcpStream
     send_whole(state, request, stream, &state.archive.right[..state.archive.right.len() / 2])
 }
 
-/// Sends half without a length, so that only the end of the connection shows the end.
+/// Sends half without a length: only the end of the connection shows the end of the file.
 pub fn half_without_length(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     head(stream, "200 OK", &[("Connection", "close")])?;
     if request.method == "GET" {
@@ -265,7 +265,7 @@ fn trickle(state: &ServerState, stream: &mut TcpStream, bytes: &[u8]) -> io::Res
     Ok(Then::Close)
 }
 
-/// Sends a range fast, except for its last `slow_bytes`, which come at a byte per second.
+/// Sends a range fast, except for its last `slow_bytes`, which it sends at a byte per second.
 fn send_with_slow_end(
     state: &ServerState,
     request: &Request,

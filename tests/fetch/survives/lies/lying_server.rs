@@ -63,7 +63,7 @@ impl Archive {
                     stdout.split("\"root\":\"").nth(1).and_then(|rest| rest.get(..64)).expect("a root").to_string();
                 (right, root)
             }
-            // The content compresses like mainnet's, so that the archive has some pieces.
+            // Compresses little, because the archive must have several pieces.
             ArchiveKind::Single => {
                 let tar = zstd::stream::decode_all(right.as_slice()).expect("decodes");
                 (zstd::stream::encode_all(tar.as_slice(), -50).expect("encodes"), String::new())

@@ -16,7 +16,7 @@ use crate::common::*;
 
 fn start_slow_server(dir: &Path, address: SocketAddr) -> Child {
     let child = Command::new(slotpress_path())
-        // The server is slow, so that no bytes are on their way when it ends: all streams notice its end at
+        // The server is slow, so no bytes are on their way when it ends, and all streams notice its end at
         // once.
         .args(["-q", "serve", "--listen", &address.to_string(), "--max-rate", "1MiB"])
         .arg(dir)

@@ -25,7 +25,7 @@ pub const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt
 /// Short, in place of two minutes. The pauses between requests are fractions of it.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(60);
 
-/// Short, so that an archive of some hundred kB takes many requests.
+/// Small, because an archive of some hundred kB should take many requests.
 const PIECE_BYTES_MAX: u64 = 64 * 1024;
 
 /// Two archives of one name and length, whose bytes differ everywhere.
@@ -350,9 +350,9 @@ impl ScriptedServer {
 enum AnswerRest<'a> {
     /// The connection is closed.
     Closed,
-    /// These bytes of an archive come after a pause.
+    /// These bytes of an archive arrive after a pause.
     AfterPause(&'a [u8]),
-    /// A byte comes every 10 ms.
+    /// A byte arrives every 10 ms.
     Slowly,
     Never,
 }

@@ -1,5 +1,5 @@
-//! Renames and removes partial files: gives a complete file its final name, and removes what is left
-//! over.
+//! Renames and removes partial files: gives a complete file its final name, and removes remains of
+//! earlier runs.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
