@@ -60,11 +60,12 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     if archives.len() > 1 && (args.output.as_os_str() == "-" || args.base.is_some()) {
         return Err(Error::usage("a full and an incremental archive: two new archives, so neither --base nor a pipe"));
     }
-    let memory_bytes = args.new_archive.resources.memory;
+    let new_archive = &args.new_archive;
+    let memory_bytes = new_archive.resources.memory;
     let mut output = Output::open(&args.output, memory_bytes, &args.connection, ui)?;
     let check = args.check.options(memory_bytes);
-    let other_bytes = decoding_side_bytes(args.new_archive.encoding.frame_size) + check.memory_bytes;
-    let encoding = args.new_archive.options(&output, other_bytes, ui)?;
+    let other_bytes = decoding_side_bytes(new_archive.encoding.frame_size) + check.memory_bytes;
+    let encoding = new_archive.options(&output, other_bytes, ui)?;
     for (number, archive) in archives.iter().enumerate() {
         let source = if is_stream(archive) {
             // Do not read through the standard library's buffer: waiting until the file descriptor is
@@ -84,7 +85,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
             options.check.expect_hash = None;
             options.check.expect_slot = None;
         }
-        let report = args.new_archive.write(&mut output, ui, |sink| recompress(source, sink, &options, ui))?;
+        let report = new_archive.write(&mut output, ui, |sink| recompress(source, sink, &options, ui))?;
         if let Some(report) = &report {
             let path = path_or_name(&report.archive).escaped();
             ui.print_report("recompress", &path, report, REPORT_ROWS);

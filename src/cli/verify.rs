@@ -347,8 +347,9 @@ fn summary_line(verdict: &CatalogVerdict) -> String {
     let CatalogVerdict { archives, good, incomplete, damaged, incomplete_checks, .. } = verdict;
     let mut text = format!("{}: {good} good", values::count_of(*archives, "archive"));
     if *incomplete > 0 {
-        let left_out = Vec::from_iter(incomplete_checks.iter().map(|check| check.name())).join(", ");
-        text += &format!("; {incomplete} without a failure, but not all checks were made: {left_out}");
+        let names = incomplete_checks.iter().map(|check| check.name());
+        let names = Vec::from_iter(names).join(", ");
+        text += &format!("; {incomplete} without a failure, but not all checks were made: {names}");
     }
     let unverified = archives - good - incomplete - damaged;
     for (count, word) in [(*damaged, "damaged"), (unverified, "not verified")] {
