@@ -50,7 +50,7 @@ struct Chain {
     newest_slot: String,
 }
 
-fn find_in(dir: &Path, prefix: &str) -> PathBuf {
+fn find_archive(dir: &Path, prefix: &str) -> PathBuf {
     let mut paths = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
     paths.find(|path| name(path).starts_with(prefix)).expect("an archive")
 }
@@ -236,8 +236,8 @@ fn assert_generated_chains_load(oracle: &Oracle) {
         let flags: Vec<&str> = flags.split(' ').collect();
         oracle.run(Command::new(&oracle.path).arg("gen").arg(dir.path()).args(&flags));
         let archives = dir.path().join("archives");
-        let full = find_in(&archives, "snapshot-");
-        let incremental = find_in(&archives, "incremental-snapshot-");
+        let full = find_archive(&archives, "snapshot-");
+        let incremental = find_archive(&archives, "incremental-snapshot-");
         let slots = name(&incremental);
         let mut slots = slots.trim_start_matches("incremental-snapshot-").split('-');
         let (full_slot, newest_slot) = (slots.next().expect("a base slot"), slots.next().expect("a slot"));

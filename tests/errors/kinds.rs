@@ -57,12 +57,12 @@ fn a_ledger_of_a_validator_is_in_use() {
     let out = temp_dir();
     let lock = fs::File::create(ledger.path().join("ledger.lock")).expect("made");
     lock.lock().expect("locked");
-    let archived =
+    let archive_ledger =
         || archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(out.path()).expect("opened"), &NoProgress);
-    assert_eq!(error_kind(archived()), ErrorKind::InUse);
+    assert_eq!(error_kind(archive_ledger()), ErrorKind::InUse);
     assert_eq!(restore_error_kind(ledger.path()), ErrorKind::InUse);
     lock.unlock().expect("unlocked");
-    archived().expect("archived");
+    archive_ledger().expect("archived");
 }
 
 /// A container can see the ledger of a running validator on a read-only mount.

@@ -5,9 +5,9 @@
 //! files. This command prints the figures of docs/interop.md:
 //! `AGAVE_VALIDATOR=… cargo test --test suite validator:: -- --ignored --nocapture`.
 
-mod answers;
 mod cluster;
 mod keys;
+mod rpc_responses;
 mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use self::answers::RpcApi;
 use self::cluster::{Cluster, FULL_SLOTS, INCREMENTAL_SLOTS, Node, bank_hashes};
+use self::rpc_responses::RpcApi;
 use self::traffic::Traffic;
 use crate::common::servers::{self, Running};
 use crate::common::site::{JsonOutput, run_to_json};
@@ -56,7 +56,7 @@ fn validators_start_from_archives_of_a_running_one() {
     let flags = ["--ledger", text(&ledger), "--snapshots", text(&cluster.setup.snapshots())].map(str::to_string);
     let mut first = cluster.start_first(&ledger, &flags);
     first.wait_for("the first slot", |node| node.slot("confirmed").filter(|slot| *slot > 0));
-    answers::assert_there_are_no_archives(&first);
+    rpc_responses::assert_there_are_no_archives(&first);
     let output = run_to_json(&["find", "--rpc", &first.url(), "--allow-private"]);
     println!("find, before the first archive: {output:?}");
     assert_eq!(output.code, Some(4), "{output:?}");
@@ -67,8 +67,8 @@ fn validators_start_from_archives_of_a_running_one() {
     let published_since = Instant::now();
     let traffic = Traffic::start(&cluster, first.url());
     first.wait_for("a pair on the mirror", |_| (read_latest(&cluster.setup.mirror()).len() == 2).then_some(()));
-    answers::assert_files_are_sent_whole(&first);
-    answers::assert_calls_answer(&first, RpcApi::Full);
+    rpc_responses::assert_files_are_sent_whole(&first);
+    rpc_responses::assert_calls_answer(&first, RpcApi::Full);
     let _mirror = serve(&cluster.setup.mirror());
     let mirror = format!("http://127.0.0.1:{MIRROR_PORT}");
     assert_archives_are_found_and_fetched(&cluster, &first, &mirror);
@@ -137,7 +137,7 @@ fn assert_follower_catches_up(
         (is_healthy && follower_slot + 5 >= first_slot).then_some(())
     });
     let time_to_catch_up = follower.time_since_start();
-    answers::assert_calls_answer(&follower, RpcApi::Minimal);
+    rpc_responses::assert_calls_answer(&follower, RpcApi::Minimal);
     let banks = first.wait_for("common banks", |first| {
         let banks = count_equal_banks(&first.bank_hashes(), &follower.bank_hashes());
         (banks >= COMMON_BANKS).then_some(banks)

@@ -49,12 +49,12 @@ impl Altered {
 
 struct Corpus {
     tar: Tar,
-    all: Vec<Altered>,
+    archives: Vec<Altered>,
 }
 
 impl Corpus {
     fn add_archive(&mut self, label: impl ToString, bytes: Vec<u8>) {
-        self.all.push(Altered::full(label, bytes));
+        self.archives.push(Altered::full(label, bytes));
     }
 
     fn add_altered_tar(&mut self, label: impl ToString, alter: impl FnOnce(&mut Tar)) {
@@ -87,13 +87,13 @@ impl Corpus {
         let full = std::fs::read(agave_dir().join(FULL)).expect("the fixture");
         let incremental = ArchiveFile { name: INCREMENTAL.to_string(), bytes: compress(&tar.write()) };
         let altered = Altered::full(format!("pair: {label}"), full);
-        self.all.push(Altered { incremental: Some(incremental), ..altered });
+        self.archives.push(Altered { incremental: Some(incremental), ..altered });
     }
 }
 
 /// Returns all altered archives.
 pub fn corpus() -> Vec<Altered> {
-    let mut corpus = Corpus { tar: Tar::read(FULL), all: Vec::new() };
+    let mut corpus = Corpus { tar: Tar::read(FULL), archives: Vec::new() };
     add_frames(&mut corpus);
     add_ends(&mut corpus);
     add_entries(&mut corpus);
@@ -103,7 +103,7 @@ pub fn corpus() -> Vec<Altered> {
     add_leaders_and_stakes(&mut corpus);
     add_records(&mut corpus);
     add_pairs(&mut corpus);
-    corpus.all
+    corpus.archives
 }
 
 fn add_frames(corpus: &mut Corpus) {
@@ -575,7 +575,7 @@ fn add_names(corpus: &mut Corpus) {
         ("bzip2 by its name", FULL.replace("zst", "bz2")),
     ] {
         let full = ArchiveFile { name, bytes: good.clone() };
-        corpus.all.push(Altered { label: format!("name: {label}"), full, incremental: None });
+        corpus.archives.push(Altered { label: format!("name: {label}"), full, incremental: None });
     }
 }
 
@@ -735,7 +735,7 @@ fn add_pairs(corpus: &mut Corpus) {
         ("another slot in the name", FULL.to_string(), INCREMENTAL.replace("-40-", "-41-")),
         ("a base that is the slot in the name", FULL.to_string(), INCREMENTAL.replace("-26-", "-40-")),
     ] {
-        corpus.all.push(Altered {
+        corpus.archives.push(Altered {
             label: format!("pair: {label}"),
             full: ArchiveFile { name: full_name, bytes: full.clone() },
             incremental: Some(ArchiveFile { name: incremental_name, bytes: incremental.clone() }),

@@ -71,8 +71,8 @@ fn swapped_archives_without_names_are_usage_errors() {
     }
 }
 
-/// A frame that does not decode may hold any account, so nothing is counted, and no account counts as
-/// missing.
+/// A frame that does not decode may hold any account, so counts are unknown, and an account that is not
+/// found may exist.
 #[test]
 fn damage_is_an_error_of_every_search() {
     let out = temp_dir();

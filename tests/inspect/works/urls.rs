@@ -73,7 +73,7 @@ fn inspect_reads_a_url_like_a_file_with_few_requests() {
         |request: &Request| request.headers.get("authorization").is_some_and(|text| text.starts_with("Basic "));
     assert!(received.iter().all(is_authorized), "user and password stay with their server");
     assert!(requests <= 5, "{requests}");
-    // The redirect takes two requests, and counts as one.
+    // A redirect takes two requests, which the report counts as one.
     assert_eq!(received.len() as u64, requests + 1);
     assert!(transferred_bytes < served.length_bytes * 3 / 4, "{transferred_bytes} of {}", served.length_bytes);
     assert!(!transfer["url"].as_str().expect("text").contains("secret"), "{transfer}");

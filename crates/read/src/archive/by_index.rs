@@ -40,12 +40,9 @@ pub fn read_by_index(
     let reading = IndexReader { archive, pieces, tail, uses, pass, visitor };
     let new_worker = || {
         let records = visitor.records().map(|records| records.new_worker());
-        let mut worker = DecodeWorker {
-            decoder: FrameDecoder::new()?,
-            compressed: Vec::new(),
-            records,
-            walker: RecordWalker::default(),
-        };
+        let decoder = FrameDecoder::new()?;
+        let walker = RecordWalker::default();
+        let mut worker = DecodeWorker { decoder, compressed: Vec::new(), records, walker };
         let reading = &reading;
         Ok(move |item: AheadItem<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
     };

@@ -42,7 +42,8 @@ pub fn read_in_order(
     let has_sinks = sink.is_none() && visitor.new_sink().is_some();
     let sinks = has_sinks.then(|| start_pool(pass.threads.min(SINKS_MAX))).transpose()?;
     let documents = DocumentReader::default();
-    let events = Events { visitor, first_error: &first_error, sink, documents, entries: 0, batcher: None, open: None };
+    let events =
+        Events { visitor, first_error: &first_error, sink, documents, entries: 0, batcher: None, sink_entry: None };
     let mut reading =
         EntryReader { parser: EntryParser::default(), sinks: sinks.as_ref(), is_lost: false, is_ended: false, events };
     let decoded = std::thread::scope(|scope| {
@@ -223,7 +224,7 @@ struct Events<'a, 's> {
     entries: u32,
     batcher: Option<Batcher>,
     /// The current entry and its number, if sinks receive it.
-    open: Option<(u32, Entry)>,
+    sink_entry: Option<(u32, Entry)>,
 }
 
 impl<'a> Events<'a, '_> {
@@ -242,14 +243,14 @@ impl<'a> Events<'a, '_> {
                 if wanted.is_document {
                     self.documents.begin(&entry)?;
                 }
-                self.open = wanted.is_for_sink.then_some((number, entry));
-                if let (Some(sink), Some(_)) = (&mut self.sink, self.open) {
+                self.sink_entry = wanted.is_for_sink.then_some((number, entry));
+                if let (Some(sink), Some(_)) = (&mut self.sink, self.sink_entry) {
                     sink.begin(number, &entry)?;
                 }
             }
             TarEvent::Content { offset_bytes, bytes } => {
                 // The sink comes first: if it fails, nothing else needs the bytes.
-                match (&mut self.sink, self.open) {
+                match (&mut self.sink, self.sink_entry) {
                     (Some(sink), Some(_)) => sink.write(offset_bytes, bytes)?,
                     (None, Some(open)) => self.pass_on(open, offset_bytes, bytes, sinks),
                     _ => {}
@@ -260,7 +261,7 @@ impl<'a> Events<'a, '_> {
                 }
             }
             TarEvent::End(entry) => {
-                match (&mut self.sink, self.open.take()) {
+                match (&mut self.sink, self.sink_entry.take()) {
                     (Some(sink), Some(_)) => sink.end(&entry)?,
                     (None, Some(open)) if entry.content_bytes == 0 => self.pass_on(open, 0, &[], sinks),
                     _ => {}
@@ -302,7 +303,7 @@ impl<'a> Events<'a, '_> {
 
     fn abandon(&mut self) {
         self.documents.abandon();
-        self.open = None;
+        self.sink_entry = None;
         if let Some(batcher) = &mut self.batcher {
             batcher.abandon();
         }

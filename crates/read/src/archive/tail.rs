@@ -1,4 +1,4 @@
-//! Reads the end of an archive that slotpress made: the index with the frame hashes, and the seek
+//! Reads the end of an archive that slotpress wrote: the index with the frame hashes, and the seek
 //! table.
 //!
 //! A tail that is damaged, or does not fit the file's length, is ignored: the archive is read in

@@ -227,7 +227,7 @@ pub struct Catalog {
     slot_time_archive: Option<ArchiveName>,
 }
 
-/// Serializes the choice and the counts; each archive is a report of its own.
+/// Serializes the choice and the counts. Each archive is serialized separately.
 impl Serialize for Catalog {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let choice = self.choice();

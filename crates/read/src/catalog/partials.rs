@@ -1,5 +1,4 @@
-//! Finds and removes unfinished downloads, which stay until a later run resumes them or somebody
-//! removes them.
+//! Finds and removes unfinished downloads, which stay until a later run resumes or removes them.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};

@@ -112,18 +112,18 @@ proptest! {
             prop_assert!(again.iter().map(Option::is_some).eq(are_kept), "{again:?}");
         }
         prop_assert_eq!(reasons.len(), catalog.archives().len());
-        let kept = |wanted: &Archive| {
+        let is_kept = |wanted: &Archive| {
             catalog.archives().iter().zip(&reasons).any(|(archive, reason)| archive == wanted && reason.is_some())
         };
         for (archive, reason) in catalog.archives().iter().zip(&reasons) {
             if reason.is_some() && !archive.is_rebased() {
                 for base in catalog.archives().iter().filter(|a| a.is_full() && Some(a.name.slot) == archive.name.base_slot) {
-                    prop_assert!(kept(base), "a kept archive loses its full archive");
+                    prop_assert!(is_kept(base), "a kept archive loses its full archive");
                 }
             }
             let is_full_archive_deleted = |base: u64| {
                 let mut fulls = catalog.archives().iter().filter(|a| a.is_full() && a.name.slot == base).peekable();
-                fulls.peek().is_some() && !fulls.any(&kept)
+                fulls.peek().is_some() && !fulls.any(&is_kept)
             };
             let loses_base = archive.is_rebased() && archive.name.base_slot.is_some_and(is_full_archive_deleted);
             if loses_base {
@@ -141,16 +141,16 @@ proptest! {
             }
         }
         if let Some(choice) = catalog.choice() {
-            prop_assert!(kept(choice.full), "a node's choice is deleted");
-            prop_assert!(choice.incremental.is_none_or(kept), "a node's choice is deleted");
+            prop_assert!(is_kept(choice.full), "a node's choice is deleted");
+            prop_assert!(choice.incremental.is_none_or(is_kept), "a node's choice is deleted");
         }
         let last = others().map(|(archive, _)| archive).filter(|archive| catalog.base_of(archive).is_some())
             .map(|archive| archive.name.slot).max();
         if let Some(slot) = last {
-            prop_assert!(catalog.archives().iter().any(|a| a.name.slot == slot && kept(a) && catalog.base_of(a).is_some_and(kept)));
+            prop_assert!(catalog.archives().iter().any(|a| a.name.slot == slot && is_kept(a) && catalog.base_of(a).is_some_and(is_kept)));
         }
         // Pruning again deletes nothing more.
-        let remaining: Vec<Archive> = catalog.archives().iter().filter(|archive| kept(archive)).cloned().collect();
+        let remaining: Vec<Archive> = catalog.archives().iter().filter(|archive| is_kept(archive)).cloned().collect();
         let again = catalog_of(remaining);
         prop_assert!(plan_prune(&again, &keep, now).iter().all(Option::is_some));
     }

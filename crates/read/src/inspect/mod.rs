@@ -237,7 +237,7 @@ fn client_readings(failures: &Failures) -> Vec<ClientReading> {
         let refusals: Vec<&str> = refusing.map(|rule| rule.refusal_reason(client)).collect();
         ClientReading { client, reads: refusals.is_empty(), refusals }
     };
-    SnapshotClient::JUDGED_BY_DEFAULT.into_iter().map(reading).collect()
+    SnapshotClient::JUDGED_BY_DEFAULT.map(reading).to_vec()
 }
 
 /// Returns statistics of the frames. With an index, they come from seek table and settings, since not

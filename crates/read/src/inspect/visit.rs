@@ -128,7 +128,6 @@ struct AccountVisitWorker<'a, F, V: AccountVisitor> {
 impl<F, V: AccountVisitor> StateWorker for AccountVisitWorker<'_, F, V> {
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let header = record.header;
-        let data = record.data;
         if is_superseded || header.lamports == 0 || self.has_failed {
             return Ok(());
         }
@@ -138,7 +137,7 @@ impl<F, V: AccountVisitor> StateWorker for AccountVisitWorker<'_, F, V> {
             owner: Address(header.owner),
             lamports: header.lamports,
             is_executable: header.executable == 1,
-            data,
+            data: record.data,
             slot: storage.slot,
         };
         visitor.account(&account).map_err(|error| {

@@ -133,7 +133,8 @@ pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Fai
     }
     let compression = archive.compression;
     if compression != name.compression {
-        failures.add(Rule::ExtensionWrong, name.compression.extension(), compression.extension())?;
+        let expected = name.compression.extension();
+        failures.add(Rule::ExtensionWrong, expected, compression.extension())?;
     }
     if let Some(rule) = rule_broken_by(compression) {
         failures.add(rule, "zstd", compression.name())?;

@@ -176,7 +176,7 @@ macro_rules! rules {
 /// Consequence of a broken rule for a command that uses the archive as its input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Severity {
-    /// Nothing may be made from such an archive.
+    /// The archive must not be used as input.
     Broken,
     /// The rule concerns only packing or naming, which unpacking corrects; the contents are sound.
     Packing,
@@ -385,7 +385,7 @@ impl Rule {
         matches!(self.row().severity, Severity::Broken | Severity::FiredancerSpecific)
     }
 
-    /// True if no other archive may be made from an archive that breaks the rule. Unlike
+    /// True if no new archive may be written from an archive that breaks the rule. Unlike
     /// [`Self::is_refused`], tolerates large windows and empty storages, because the new archive does
     /// not have them, and what Firedancer loads today; and refuses a wrong order of entries, because
     /// the new archive keeps it.

@@ -23,8 +23,7 @@ pub fn judge_state(
     failures: &Failures,
 ) -> Result<()> {
     if state.lamports != u128::from(bank.capitalization) {
-        let expected = bank.capitalization;
-        failures.add(Rule::Capitalization, expected, state.lamports)?;
+        failures.add(Rule::Capitalization, bank.capitalization, state.lamports)?;
     }
     let history = known.get(&SLOT_HISTORY).filter(|account| account.lamports > 0);
     match history.map(|account| parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))) {
@@ -37,8 +36,7 @@ pub fn judge_state(
         }
     }
     if state.lattice != bank.lattice_hash {
-        let found = state.lattice.snapshot_hash();
-        failures.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
+        failures.add(Rule::LatticeHash, bank.snapshot_hash(), state.lattice.snapshot_hash())?;
     }
     // Firedancer's bank files may have no stakes.
     if bank.lacks_stakes() {

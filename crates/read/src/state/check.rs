@@ -160,8 +160,7 @@ pub fn judge_expected(options: &CheckOptions, found_slot: u64, found_hash: Hash,
     if let Some(slot) = options.expect_slot
         && slot != found_slot
     {
-        let expected = format!("slot {slot}");
-        failures.add(Rule::NotExpected, expected, format!("slot {found_slot}"))?;
+        failures.add(Rule::NotExpected, format!("slot {slot}"), format!("slot {found_slot}"))?;
     }
     match options.expect_hash {
         Some(hash) if hash != found_hash => failures.add(Rule::NotExpected, hash, found_hash),

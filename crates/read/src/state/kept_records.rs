@@ -65,9 +65,7 @@ impl KeptRecords {
         let mut kept = self.kept.lock();
         let bytes = kept.bytes + record_bytes as u64 + KEPT_ITEM_BYTES;
         if bytes <= self.kept_bytes_max {
-            let mut copy = Vec::with_capacity(record_bytes);
-            copy.extend_from_slice(&record.header.to_bytes());
-            copy.extend_from_slice(record.data);
+            let copy = [&record.header.to_bytes()[..], record.data].concat();
             kept.bytes = bytes;
             kept.records.insert(Mark::new(storage, record.offset_bytes), copy.into_boxed_slice());
         }

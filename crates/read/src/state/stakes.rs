@@ -27,8 +27,8 @@ fn is_usable(account: &VoteAccount) -> bool {
     account.node.is_some() && account.is_initialized
 }
 
-/// Returns the vote accounts of a bank file that can be read. Agave 4.2 ignores others. Later
-/// versions refuse them, which another rule reports.
+/// Returns the readable vote accounts of a bank file. Agave 4.2 ignores unreadable ones. Later versions
+/// refuse them, which another rule reports.
 fn readable_accounts(stakes: &Stakes) -> impl Iterator<Item = &([u8; 32], VoteAccount)> {
     stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some())
 }
@@ -80,8 +80,7 @@ impl StakeAccounts {
     /// dropped.
     pub fn judge(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         if stakes.has_more || self.newest.has_overflowed() {
-            let why = format!("more than {DELEGATIONS_MAX} stake accounts");
-            failures.skip(Check::State, why);
+            failures.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
             return Ok(());
         }
         self.judge_vote_accounts(stakes, failures)?;

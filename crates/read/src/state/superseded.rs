@@ -68,8 +68,8 @@ pub fn find_superseded(
             found.accounts += u64::from(!only.is_tombstone());
             continue;
         }
-        // If one storage holds two versions, the later one counts as the newest here; they are
-        // reported as a failure anyway.
+        // If one storage holds two versions, the later one is taken as the newest here. Both are listed
+        // as duplicates.
         let newest = (0..versions.len()).max_by_key(|index| slot_of(versions[*index].storage())).unwrap_or_default();
         found.accounts += u64::from(!versions[newest].is_tombstone());
         found.count += versions.len() as u64 - 1;

@@ -83,8 +83,15 @@ impl StagedFile {
             }
             let stat = rustix::fs::fstat(&file).or_path("read", &path)?;
             if stat.st_nlink > 0 {
-                let dir = dir.clone();
-                return Ok(Self { file, stat: stat.into(), dir, name, path, replace: false, is_published: false });
+                return Ok(Self {
+                    file,
+                    stat: stat.into(),
+                    dir: dir.clone(),
+                    name,
+                    path,
+                    replace: false,
+                    is_published: false,
+                });
             }
         }
         let dir = dir.path().escaped();

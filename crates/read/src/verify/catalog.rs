@@ -104,10 +104,10 @@ impl CatalogVerdict {
                 return;
             }
         };
-        let incomplete_checks: Vec<Check> = report.incomplete_checks().map(|result| result.check).collect();
-        let count = if incomplete_checks.is_empty() { &mut self.good } else { &mut self.incomplete };
+        let skipped: Vec<Check> = report.incomplete_checks().map(|result| result.check).collect();
+        let count = if skipped.is_empty() { &mut self.good } else { &mut self.incomplete };
         *count = count.saturating_add(1);
-        self.incomplete_checks.extend(incomplete_checks);
+        self.incomplete_checks.extend(skipped);
         if let Some(why) = verdict.state_skip_reason() {
             let error =
                 Error::failed(format!("its state was not checked: {why}")).within(verdict.archive.path().escaped());

@@ -100,15 +100,16 @@ impl<'a> VerifyJob<'a> {
         if self.visitor.is_some() {
             stages.push(Stage::Visiting);
         }
+        let length_of = |archive: &&NamedArchive| archive.length_bytes().ok().flatten();
+        let lengths: Vec<Option<u64>> = archives.iter().map(length_of).collect();
         let mut steps = Vec::new();
         for stage in stages {
-            steps
-                .extend(archives.iter().map(|archive| Step::new(stage.clone(), archive.length_bytes().ok().flatten())));
+            steps.extend(lengths.iter().map(|length_bytes| Step::new(stage.clone(), *length_bytes)));
         }
         progress.steps(&steps);
         progress.detail(&format!(
             "plan: {} to read; workers: {}, temporary files in {}",
-            quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok().flatten()).sum()),
+            quantity::bytes(lengths.iter().flatten().sum()),
             options.threads,
             options.check.spill_dir(None).escaped()
         ));

@@ -95,8 +95,7 @@ fn judge_together<'a>(parts: &'a [JudgedPart], job: &VerifyJob<'_>) -> Result<&'
         }
     }
     if newest.base_slot().is_some() && base.is_none() {
-        let why = "part of a state only: give the full archive too";
-        failures.skip(Check::State, why);
+        failures.skip(Check::State, "part of a state only: give the full archive too");
     }
     if parts.iter().any(|part| part.failures.has_lost_accounts()) {
         failures.skip(Check::State, "not all accounts could be read");
@@ -134,9 +133,10 @@ fn make_report(parts: Vec<JudgedPart>, accounts: &StateBuilder, job: &VerifyJob<
     let clients = if counts.obsolete_records.is_some() {
         CLIENTS_OF_LEDGERS.to_vec()
     } else {
-        let is_requested = |client: &SnapshotClient| options.clients.contains(client);
-        let requested = SnapshotClient::JUDGED_ON_REQUEST.into_iter().filter(is_requested);
-        SnapshotClient::JUDGED_BY_DEFAULT.into_iter().chain(requested).collect()
+        let is_requested = |client: &&SnapshotClient| options.clients.contains(client);
+        let mut clients = SnapshotClient::JUDGED_BY_DEFAULT.to_vec();
+        clients.extend(SnapshotClient::JUDGED_ON_REQUEST.iter().filter(is_requested));
+        clients
     };
     let mut report = VerifyReport::from_failures(failures, &options.clients, &clients, paths);
     (report.base_slot, report.roots, report.counts) = (base_slot, roots, counts);

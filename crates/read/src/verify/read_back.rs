@@ -9,7 +9,7 @@ use crate::{
     Check, CheckOptions, CheckResult, Failure, NamedArchive, Rule, Snapshot, VerifyOptions, VerifyReport, verify,
 };
 
-/// Checks that were made when a result was read back, before it got its name.
+/// Checks of a result that was read back before it got its final name.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ReadBackReport {

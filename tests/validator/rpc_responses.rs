@@ -1,4 +1,4 @@
-//! Answers of the real RPC service, compared with those of the tests' own servers
+//! Responses of the real RPC service, compared with those of the tests' own servers
 //! (`common/site.rs`, `find/mod.rs`).
 
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use super::cluster::Node;
 use crate::common::served::{Response, connect, read_head, send};
 use crate::find;
 
-/// Sends a request on a new connection, and returns the head of the answer.
+/// Sends a request on a new connection, and returns the head of the response.
 fn request_head(node: &Node, method: &str, path: &str, headers: &str) -> Response {
     let mut stream = connect(SocketAddr::from(([127, 0, 0, 1], node.rpc_port)));
     send(&mut stream, method, path, headers);
