@@ -86,11 +86,10 @@ const MAINNET: [(u64, AccountKind); 12] = [
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::AccountMix::{Empty, Mainnet, Nfts, Programs, Random, Tokens};
 
     #[test]
     fn shares_take_nearly_all_of_a_mix() {
-        use AccountMix::{Empty, Mainnet, Nfts, Programs, Random, Tokens};
         for mix in [Mainnet, Tokens, Nfts, Programs, Empty, Random] {
             let sum: u64 = mix.shares().iter().map(|(share, _)| share).sum();
             assert!((86_000..=100_000).contains(&sum), "{mix:?}: {sum}");

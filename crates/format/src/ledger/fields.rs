@@ -56,11 +56,10 @@ impl<R: BufRead> FieldReader<R> {
     }
 
     fn check_remaining(&self, wanted: u64) -> Result<()> {
-        let missing = wanted.saturating_sub(self.remaining());
-        if missing > 0 {
-            return Err(self.damage_error(format!("it ends {} early", count_of(missing, "byte"))));
+        match wanted.saturating_sub(self.remaining()) {
+            0 => Ok(()),
+            missing => Err(self.damage_error(format!("it ends {} early", count_of(missing, "byte")))),
         }
-        Ok(())
     }
 
     pub fn read_exact(&mut self, buffer: &mut [u8]) -> Result<()> {
@@ -116,10 +115,7 @@ impl<R: BufRead> FieldReader<R> {
     }
 
     pub fn optional_hash(&mut self, name: &str) -> Result<Option<Hash>> {
-        if !self.flag(name)? {
-            return Ok(None);
-        }
-        Ok(Some(Hash(self.array()?)))
+        self.flag(name)?.then(|| self.array().map(Hash)).transpose()
     }
 
     /// Reads the number of items of a list. Each item takes at least `item_bytes_min` bytes. Refuses a
