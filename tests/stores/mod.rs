@@ -44,7 +44,8 @@ pub fn run_command(mut command: Command) -> JsonOutput {
     JsonOutput { code: output.status.code(), lines: lines.collect(), stderr }
 }
 
-pub fn run(gateway: &Gateway, arguments: &[&str]) -> JsonOutput {
+/// Runs a command with the credentials of the gateway.
+pub fn run_with_gateway(gateway: &Gateway, arguments: &[&str]) -> JsonOutput {
     run_command(command(gateway, arguments))
 }
 
@@ -52,6 +53,7 @@ pub fn target() -> String {
     format!("s3://{BUCKET}/mainnet")
 }
 
+/// Writes files straight into the directory of the bucket, without requests.
 pub fn put_files(gateway: &Gateway, files: &crate::common::site::Files) {
     let dir = gateway.bucket().join("mainnet");
     fs::create_dir_all(&dir).expect("made");

@@ -24,7 +24,7 @@ fn invalid_lists_are_errors() {
             &["prune", &target(), "--keep-full", "1", "--keep-incremental", "0"],
         ] {
             let asked = gateway.count_requests(&["list-type=2"]);
-            let output = run(&gateway, command);
+            let output = run_with_gateway(&gateway, command);
             assert_eq!(output.code, Some(4), "{command:?}: {output:?}");
             assert!(output.stderr.contains(words), "{command:?}: {output:?}");
             assert!(gateway.count_requests(&["list-type=2"]) - asked <= 4, "{command:?}");
@@ -44,7 +44,7 @@ fn a_damaged_archive_is_not_uploaded() {
     bytes[middle] ^= 1;
     let damaged = dir.path().join(crate::common::FULL_26);
     fs::write(&damaged, bytes).expect("written");
-    let output = run(&gateway, &["recompress", text(&damaged), "-o", &target()]);
+    let output = run_with_gateway(&gateway, &["recompress", text(&damaged), "-o", &target()]);
     assert_eq!(output.code, Some(3), "{output:?}");
     assert!(files_in_bucket(&gateway).is_empty());
     wait_for("the end of the upload", || gateway.left_parts() == 0);

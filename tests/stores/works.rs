@@ -55,7 +55,7 @@ fn an_archive_goes_straight_into_a_bucket() {
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("no full archive of slot 26"), "{refused:?}");
     let full = crate::common::fixture(crate::common::FULL_26);
-    let recompressed = run(&gateway, &["recompress", text(&full), "-o", &target()]);
+    let recompressed = run_with_gateway(&gateway, &["recompress", text(&full), "-o", &target()]);
     assert_eq!(recompressed.code, Some(0), "{recompressed:?}");
     let incremental = archive(&target(), &["--base-slot", "26"]);
     assert_eq!(incremental.code, Some(0), "{incremental:?}");
@@ -80,23 +80,23 @@ fn archives_in_a_bucket_are_listed_inspected_and_verified() {
     let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     let url = format!("{}/{full}", target());
 
-    let listed = run(&gateway, &["list", &target()]);
+    let listed = run_with_gateway(&gateway, &["list", &target()]);
     assert_eq!(listed.code, Some(0), "{listed:?}");
     let sizes: Vec<_> = listed.lines.iter().filter_map(|line| line["size_bytes"].as_u64()).collect();
     assert_eq!(sizes.iter().sum::<u64>(), files.values().map(|bytes| bytes.len() as u64).sum::<u64>());
     assert_eq!(listed.line("choice")["full"], full.as_str());
     assert_eq!(listed.line("archive_listed")["file"], url.as_str());
 
-    let inspected = run(&gateway, &["inspect", &url]);
+    let inspected = run_with_gateway(&gateway, &["inspect", &url]);
     assert_eq!(inspected.code, Some(0), "{inspected:?}");
     assert_eq!(inspected.line("transfer")["file_bytes"], bytes.len());
-    let verified = run(&gateway, &["verify", &url]);
+    let verified = run_with_gateway(&gateway, &["verify", &url]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
     assert_eq!(verified.line("verify")["ok"], true, "{verified:?}");
-    let all = run(&gateway, &["verify", &target()]);
+    let all = run_with_gateway(&gateway, &["verify", &target()]);
     let good = all.lines.iter().filter(|line| line["type"] == "verify" && line["ok"] == true).count();
     assert_eq!((all.code, good), (Some(0), files.len()), "{all:?}");
-    let found = run(&gateway, &["find", &target()]);
+    let found = run_with_gateway(&gateway, &["find", &target()]);
     assert!(found.line("candidate")["full"].to_string().contains(&url), "{found:?}");
 }
 
@@ -107,7 +107,7 @@ fn a_fetch_outlives_failures_of_a_bucket() {
     let out = temp_dir();
     gateway.fail(&["GET ", "range: bytes="], 2, Instead::Refused(503, "SlowDown"));
     gateway.fail(&["GET ", "range: bytes="], 2, Instead::AnswerLost);
-    let fetched = run(&gateway, &["fetch", &target(), "-o", text(out.path())]);
+    let fetched = run_with_gateway(&gateway, &["fetch", &target(), "-o", text(out.path())]);
     assert_eq!(fetched.code, Some(0), "{fetched:?}");
     assert_eq!(files_in(out.path()), files);
     // The signatures are in the URLs.
@@ -122,7 +122,7 @@ fn a_ledger_is_bootstrapped_from_a_bucket() {
     let out = temp_dir();
     let ledger = out.path().join("ledger");
     gateway.fail(&["GET ", "range: bytes="], 2, Instead::Closed);
-    let output = run(&gateway, &["bootstrap", &target(), "--ledger", text(&ledger)]);
+    let output = run_with_gateway(&gateway, &["bootstrap", &target(), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let expected = restore_files(&files);
     assert_eq!(ledger_tree(&ledger), ledger_tree(&expected.path().join("ledger")));
@@ -179,7 +179,7 @@ fn a_bucket_is_pruned() {
     let others = ["latest.json", "notes.txt"].map(String::from);
     let all = (1..6).map(archive).chain(others.clone());
     put_files(&gateway, &all.map(|name| (name, vec![1; 10])).collect());
-    let prune = |flags: &[&str]| run(&gateway, &[&["prune", &target()], flags].concat());
+    let prune = |flags: &[&str]| run_with_gateway(&gateway, &[&["prune", &target()], flags].concat());
     let rules = ["--keep-full", "2", "--keep-incremental", "0"];
     let dry = prune(&[&rules[..], &["--dry-run"]].concat());
     assert_eq!((dry.code, &dry.line("prune")["removed"]), (Some(0), &3.into()), "{dry:?}");
@@ -200,7 +200,7 @@ fn a_bucket_is_pruned_by_days_and_epochs() {
     let gateway = Gateway::start();
     put_files(&gateway, &archives(&[]));
     let reason = |flag: &str, name: &str| {
-        let output = run(&gateway, &["prune", &target(), flag, "1", "--dry-run"]);
+        let output = run_with_gateway(&gateway, &["prune", &target(), flag, "1", "--dry-run"]);
         let line = output.lines.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{output:?}"));
         line["kept_because"].clone()
     };
@@ -308,7 +308,7 @@ fn refusals_are_explained() {
         (&["list", "s3://no-such-bucket/x"][..], "NoSuchBucket"),
         (&["list", &target(), "--region", "eu-west-1"], "AWS_REGION"),
     ] {
-        let refused = run(&gateway, arguments);
+        let refused = run_with_gateway(&gateway, arguments);
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert!(refused.stderr.contains(words), "{refused:?}");
     }

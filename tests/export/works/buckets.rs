@@ -14,7 +14,7 @@ use crate::export::{
     assert_exported, checked_table_names, fixture_pair, list_files, read_manifest, read_manifests, stderr_of,
 };
 use crate::stores::gateway::{BUCKET, Forwarded, Gateway, Instead, KEY, SECRET};
-use crate::stores::{command, run, target};
+use crate::stores::{command, run_with_gateway, target};
 
 #[test]
 fn a_bucket_gets_the_same_files_as_a_directory() {
@@ -26,7 +26,7 @@ fn a_bucket_gets_the_same_files_as_a_directory() {
     let arguments = ["export", full, incremental, "-o", &target(), "--table", "accounts,token-accounts"];
     gateway.fail(&["PUT "], 2, Instead::Refused(503, "SlowDown"));
     gateway.fail(&["PUT ", "_manifest"], 1, Instead::AnswerLost);
-    let output = run(&gateway, &arguments);
+    let output = run_with_gateway(&gateway, &arguments);
     assert_eq!(output.code, Some(0), "{output:?}");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     assert_exported(&inputs, out.path(), &["--table", "accounts,token-accounts"]);
@@ -40,7 +40,7 @@ fn a_bucket_gets_the_same_files_as_a_directory() {
             assert_eq!(file["sha256"].as_str(), Some(&*hash));
         }
     }
-    let again = run(&gateway, &arguments);
+    let again = run_with_gateway(&gateway, &arguments);
     assert_eq!(again.code, Some(5), "{again:?}");
     assert!(again.stderr.contains("_manifest-40.json"), "{again:?}");
     assert_engines_count(&gateway, read_manifest(out.path())["accounts"].as_u64().expect("a number"));
@@ -63,7 +63,7 @@ print(polars.scan_parquet(files, storage_options=options, hive_partitioning=True
 /// Exports the accounts of the pair to the bucket.
 fn export_pair(gateway: &Gateway) -> JsonOutput {
     let [full, incremental] = fixture_pair("agave-4.2.2");
-    run(gateway, &["export", text(&full), text(&incremental), "-o", &target()])
+    run_with_gateway(gateway, &["export", text(&full), text(&incremental), "-o", &target()])
 }
 
 fn assert_no_file_is_left(gateway: &Gateway) {
@@ -94,7 +94,7 @@ fn failed_exports_leave_no_files() {
     for inputs in [vec![text(&incremental)], vec![text(&full), text(&incremental), "--expect-hash", hash]] {
         let target = target();
         let arguments = [&["export", "-o", &target][..], &inputs].concat();
-        assert!(run(&gateway, &arguments).code.is_some_and(|code| code > 0));
+        assert!(run_with_gateway(&gateway, &arguments).code.is_some_and(|code| code > 0));
     }
     assert_eq!(gateway.count_requests(&["PUT "]) + gateway.count_requests(&["POST "]), 0);
     for name in ["_unfinished-40", "part-00000", "_manifest-40"] {
@@ -148,7 +148,7 @@ fn the_next_run_completes_the_tables_after_a_kill_at_each_request() {
             let bucket = gateway.bucket().join("mainnet");
             let manifests = ["accounts", "token_accounts"].map(|table| bucket.join(table).join("_manifest-40.json"));
             let is_complete = manifests.iter().all(|manifest| manifest.exists());
-            let output = run(&gateway, &arguments);
+            let output = run_with_gateway(&gateway, &arguments);
             let was_begun = is_reported && (forwarded == Forwarded::Yes || !request[1].starts_with("_unfinished"));
             assert_eq!(output.code, Some(if is_complete { 5 } else { 0 }), "{label}: {output:?}");
             let message = "removed the files of an unfinished export of slot 40";
@@ -203,7 +203,7 @@ fn an_export_removes_no_files_of_one_that_took_over() {
     gateway.fail(&["POST ", "uploadId="], 1, Instead::Silence(Forwarded::No));
     let first = command(&gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
     wait_for("its first file", || gateway.unanswered_requests() > 0);
-    let second = run(&gateway, &arguments);
+    let second = run_with_gateway(&gateway, &arguments);
     assert_eq!(second.code, Some(0), "{second:?}");
     let whole = list_files(&gateway.bucket().join("mainnet"));
     rustix::process::kill_process(rustix::process::Pid::from_child(&first), rustix::process::Signal::TERM)
@@ -226,7 +226,7 @@ fn changes_must_follow_the_newest_state_in_the_bucket() {
         [0, 1, 2].map(|day| chain.archives_of_day(day).into_iter().map(text).collect::<Vec<&str>>());
     let export = |new: &[&str], since: &[&str]| {
         let since = if since.is_empty() { Vec::new() } else { [&["--since"], since].concat() };
-        run(&gateway, &[&["export", "-o", &target, "--table", "accounts,stakes"], new, &since].concat())
+        run_with_gateway(&gateway, &[&["export", "-o", &target, "--table", "accounts,stakes"], new, &since].concat())
     };
     let refused = export(&day_2, &day_1);
     assert_eq!(refused.code, Some(2), "{refused:?}");
@@ -266,7 +266,7 @@ fn changes_must_follow_the_newest_state_in_the_bucket() {
 /// Exports accounts to the bucket. Returns the arguments that add token accounts to them.
 fn arguments_that_add<'a>(gateway: &Gateway, archives: &'a [std::path::PathBuf; 2], target: &'a str) -> [&'a str; 7] {
     let [full, incremental] = archives.each_ref().map(|archive| text(archive));
-    let output = run(gateway, &["export", full, incremental, "-o", target]);
+    let output = run_with_gateway(gateway, &["export", full, incremental, "-o", target]);
     assert_eq!(output.code, Some(0), "{output:?}");
     ["export", full, incremental, "-o", target, "--table", "token-accounts"]
 }
@@ -295,9 +295,9 @@ fn tables_are_added_after_a_kill_at_each_request() {
             let count = read_manifest(&bucket)["tables"].as_array().expect("a list").len();
             // The next run exports another table, and also removes the files of the killed run.
             let other = [&arguments[..6], &["votes"]].concat();
-            let output = run(&gateway, &other);
+            let output = run_with_gateway(&gateway, &other);
             assert_eq!(output.code, Some(0), "{label}: {output:?}");
-            let output = run(&gateway, &arguments);
+            let output = run_with_gateway(&gateway, &arguments);
             assert_eq!(output.code, Some(if count == 2 { 5 } else { 0 }), "{label}: {output:?}");
             let mut tables = checked_table_names(&bucket);
             tables.sort();
