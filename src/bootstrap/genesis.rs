@@ -95,7 +95,7 @@ impl FetchContext<'_> {
             let mut file = open_file(&path)?.take(GENESIS_BYTES_MAX + 1);
             file.read_to_end(&mut bytes).or_path("read", &path)?;
             let hash = hash_genesis(&bytes);
-            check_hash(hash, expected).map_err(|error| error.within(path.escaped()))?;
+            check_hash(hash, expected).map_err(|error| error.with_place(path.escaped()))?;
             return Ok(FoundGenesis { hash: Some(hash), fetched: Vec::new() });
         }
         let mut fetched: Vec<FetchedGenesis> = Vec::new();
@@ -118,7 +118,7 @@ impl FetchContext<'_> {
             };
             match FetchedGenesis::from_archive(&url, archive) {
                 Ok(genesis) => {
-                    check_hash(genesis.hash, expected).map_err(|error| error.within(&genesis.url))?;
+                    check_hash(genesis.hash, expected).map_err(|error| error.with_place(&genesis.url))?;
                     if !fetched.iter().any(|known| known.hash == genesis.hash) {
                         fetched.push(genesis);
                     }

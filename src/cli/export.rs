@@ -121,7 +121,7 @@ fn read_addresses(text: &str) -> Result<Vec<Address>> {
         // An empty filter would select every account, so an empty list is an error.
         Some(path) => values::read_list(Path::new(path), "address", parse),
         None => {
-            let address = parse(text).map_err(|error| error.within(format!("--address {text}")))?;
+            let address = parse(text).map_err(|error| error.with_place(format!("--address {text}")))?;
             Ok(vec![address])
         }
     }

@@ -161,7 +161,7 @@ fn refuse_published(store: &Store, ui: &Ui) -> Result<()> {
     let unreadable = |error: Error| match target {
         Target::S3(_) => error,
         Target::Dir(dir) => error
-            .within(format!("{} may be a target of `slotpress publish`", dir.escaped()))
+            .with_place(format!("{} may be a target of `slotpress publish`", dir.escaped()))
             .with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it"),
     };
     let index = stores::read_index(store, ui).map_err(unreadable)?;

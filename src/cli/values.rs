@@ -52,7 +52,7 @@ pub fn read_list<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, E
     for (index, line) in text.lines().map(str::trim).enumerate() {
         let place = || format!("{}, line {}", path.escaped(), index + 1);
         if !line.is_empty() && !line.starts_with('#') {
-            items.push(parse(line).map_err(|error| error.within(place()))?);
+            items.push(parse(line).map_err(|error| error.with_place(place()))?);
         }
     }
     if items.is_empty() {

@@ -149,14 +149,14 @@ impl OpenInput {
         })?;
         if total_bytes == 0 {
             let error = Error::usage("the archive holds nothing to measure");
-            return Err(error.within(archive.path().escaped()));
+            return Err(error.with_place(archive.path().escaped()));
         }
         let mut kind = InputKind::File;
         if let Some(parser) = parser
             && (must_be_archive || !entries.is_empty())
         {
             kind = InputKind::Archive;
-            parser.finish().map_err(|error| error.within(archive.path().escaped()))?;
+            parser.finish().map_err(|error| error.with_place(archive.path().escaped()))?;
         }
         let trailing_bytes = total_bytes.saturating_sub(entries.iter().map(Entry::tar_bytes).sum());
         let content = match archive.compression {
@@ -180,7 +180,7 @@ impl OpenInput {
                 file.read_exact_at(buf, frame.offset_bytes).or_path("read", path)
             }),
             Content::Framed(archive) => load_each(chosen, threads, progress, &|frame, buf| {
-                read_range(archive, frame.offset_bytes, buf).map_err(|error| error.within(archive.path().escaped()))
+                read_range(archive, frame.offset_bytes, buf).map_err(|error| error.with_place(archive.path().escaped()))
             }),
             Content::Stream(archive) => load_stream(archive, chosen, threads, progress),
         }

@@ -95,7 +95,7 @@ impl OutputWriter<'_> {
         let read = archive.with_stream(self.ahead_bytes, self.progress, |stream| {
             read_in_order(stream, archive.compression, &pass, &visitor, Some(&mut sink))
         });
-        read.map_err(|error| error.within_damaged(archive.path().escaped()))?;
+        read.map_err(|error| error.with_place_if_damaged(archive.path().escaped()))?;
         Ok(visitor.next_storage.load(Relaxed))
     }
 }

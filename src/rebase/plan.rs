@@ -67,9 +67,9 @@ pub fn rebase(
     let job = RebaseJob { options, full, incremental, onto, workers, progress };
     let newest = job.incremental.as_ref().unwrap_or(&job.full);
     judge_pair(&job.read_front(&job.onto)?, &job.read_front(newest)?)
-        .map_err(|error| error.within_damaged(newest.path.escaped()))?;
+        .map_err(|error| error.with_place_if_damaged(newest.path.escaped()))?;
     if job.read_front(&job.full)?.lacks_stakes() {
-        return Err(Rule::NoStakes.unsupported_error().within(job.full.path.escaped()));
+        return Err(Rule::NoStakes.unsupported_error().with_place(job.full.path.escaped()));
     }
     let codec = &encoding.codec;
     let new_bytes = job.new_archives().map(length_bytes).sum::<Result<u64>>()?;
@@ -112,7 +112,7 @@ impl RebaseJob<'_> {
     fn read_front(&self, archive: &NamedArchive) -> Result<BankFile> {
         let missing = || Error::damaged("its bank file cannot be found near its beginning");
         let bank = front::read_bank(&archive.open(&self.options.encoding.io_policy)?)?;
-        bank.ok_or_else(|| missing().within(archive.path.escaped()))
+        bank.ok_or_else(|| missing().with_place(archive.path.escaped()))
     }
 
     fn announce_steps(&self, input_bytes: u64) -> Result<()> {
@@ -243,12 +243,12 @@ fn read_state(
     let path = || incremental.unwrap_or(full).path.escaped();
     if let Some(failure) = report.failures.iter().find(|failure| refused(failure.rule)) {
         let place = failure.place.path.as_ref().map_or_else(path, |path| path.escaped());
-        return Err(failure.to_error().within(place));
+        return Err(failure.to_error().with_place(place));
     }
     if let Some(why) = report.skip_reason(Check::State) {
-        return Err(Error::damaged(format!("the state cannot be checked: {why}")).within(path()));
+        return Err(Error::damaged(format!("the state cannot be checked: {why}")).with_place(path()));
     }
-    let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file").within(path()))?;
+    let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file").with_place(path()))?;
     Ok((bank, log.end_state()?))
 }
 

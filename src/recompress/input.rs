@@ -47,7 +47,7 @@ impl<'s> RecompressInput<'s> {
                     .take(BLOCK_BYTES)
                     .read_to_end(&mut start)
                     .map_err(|error| Error::io("read", Path::new(STANDARD_INPUT), &error))?;
-                let compression = detect_compression(&start).map_err(|error| error.within(STANDARD_INPUT))?;
+                let compression = detect_compression(&start).map_err(|error| error.with_place(STANDARD_INPUT))?;
                 Ok(Self::Stream { reader: Box::new(Cursor::new(start).chain(reader)), compression })
             }
         }

@@ -73,7 +73,7 @@ pub fn run(
     let hash = decoded.bank.snapshot_hash();
     let accounts = state.map(|state| job.finish_state_check(state, &decoded, &input, sink.file())).transpose()?;
     judge_expected(&options.check, slot, hash, &Failures::strict())
-        .map_err(|error| error.within_damaged(input.path().escaped()))?;
+        .map_err(|error| error.with_place_if_damaged(input.path().escaped()))?;
     warn_of_result(&decoded, progress);
     let tar_bytes = tar_stream_bytes(&decoded.entries);
     let storages = count_storages(&decoded.entries);
@@ -109,7 +109,7 @@ impl RecompressJob<'_> {
         let mut writer = ArchiveWriter::new(sink, &encoding.codec);
         let read = |frames: &mut FrameFiller<'_>, reads: &dyn Progress| {
             decode(self, input, frames, workers, state, reads)
-                .map_err(|error| error.within_damaged(input.path().escaped()))
+                .map_err(|error| error.with_place_if_damaged(input.path().escaped()))
         };
         let progress = self.progress;
         let decoded = reframe(&mut writer, encoding, workers, is_unwanted, progress, read)?;

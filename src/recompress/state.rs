@@ -48,7 +48,7 @@ impl RecompressJob<'_> {
             accounts.begin_older_archive(threads)?;
             let incremental = PairMember { bank: Some(&decoded.bank), ..input.as_member(self.base_slot) };
             base.add_accounts_to(&accounts, incremental, self)
-                .map_err(|error| error.within_damaged(base.archive.path().escaped()))?;
+                .map_err(|error| error.with_place_if_damaged(base.archive.path().escaped()))?;
         }
         let path = match (written_file, input.archive()) {
             (Some(file), _) => file.path(),
@@ -82,7 +82,7 @@ impl RecompressJob<'_> {
         });
         checked.map_err(|error| {
             let is_complete = base.is_some() || input.name().is_some() || error.kind() != ErrorKind::Damaged;
-            let error = error.within_damaged(input.path().escaped());
+            let error = error.with_place_if_damaged(input.path().escaped());
             if is_complete { error } else { error.with_hint(hint::GIVE_BASE) }
         })
     }

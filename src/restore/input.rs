@@ -56,7 +56,7 @@ impl OpenedArchive {
     }
 
     pub fn add_path(&self, error: Error) -> Error {
-        error.within_damaged(self.archive.path().escaped())
+        error.with_place_if_damaged(self.archive.path().escaped())
     }
 }
 
@@ -177,7 +177,7 @@ impl<'a> RestoreInput<'a> {
         let Some(newest) = members.last() else { return Ok(()) };
         let Some(name) = newest.name else { return Ok(()) };
         let judged = judge_expected(check, name.slot, name.hash, &Failures::strict());
-        judged.map_err(|error| error.within_damaged(newest.path.escaped()))
+        judged.map_err(|error| error.with_place_if_damaged(newest.path.escaped()))
     }
 }
 

@@ -185,7 +185,7 @@ impl Error {
 
     /// Prepends a place to the message.
     #[must_use]
-    pub fn within(mut self, place: impl fmt::Display) -> Self {
+    pub fn with_place(mut self, place: impl fmt::Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
     }
@@ -193,8 +193,8 @@ impl Error {
     /// Prepends a place if the error is of [`ErrorKind::Damaged`] or [`ErrorKind::Unsupported`].
     /// Other errors name their path already.
     #[must_use]
-    pub fn within_damaged(self, place: impl fmt::Display) -> Self {
-        if matches!(self.kind, ErrorKind::Damaged | ErrorKind::Unsupported) { self.within(place) } else { self }
+    pub fn with_place_if_damaged(self, place: impl fmt::Display) -> Self {
+        if matches!(self.kind, ErrorKind::Damaged | ErrorKind::Unsupported) { self.with_place(place) } else { self }
     }
 
     /// Sets the [offset of the damage](Self::offset_bytes). The message does not change.

@@ -259,7 +259,7 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
 }
 
 fn parse_proxy(text: &str) -> Result<Proxy> {
-    let url = super::parse_url(text).map_err(|error| error.within("the proxy"))?;
+    let url = super::parse_url(text).map_err(|error| error.with_place("the proxy"))?;
     Proxy::all(url.clone()).map_err(|_| Error::usage(format!("{} cannot be a proxy", show_url(&url))))
 }
 

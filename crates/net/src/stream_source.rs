@@ -128,7 +128,7 @@ impl Source for StreamSource {
         let read = self.transfer.lock().read(self, buf, offset_bytes);
         // Network errors already name the server.
         read.map_err(|error| match error.kind() {
-            ErrorKind::Failed => io::Error::other(error.within(self.path.escaped())),
+            ErrorKind::Failed => io::Error::other(error.with_place(self.path.escaped())),
             _ => io::Error::other(error),
         })
     }

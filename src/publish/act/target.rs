@@ -280,7 +280,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
 fn no_room_error(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::NoSpace => error.within("what is to stay leaves no room for the next archive").with_hint(
+        ErrorKind::NoSpace => error.with_place("what is to stay leaves no room for the next archive").with_hint(
             "keep fewer archives, days, weeks or epochs, or set a shorter grace; or give the target more room",
         ),
         _ => error,

@@ -151,7 +151,7 @@ impl Planner<'_> {
         self.set_next_attempt(&name, NextAttempt::Never);
         match error.kind() {
             ErrorKind::Usage | ErrorKind::Unsupported => self.report_skip(name, error.to_string()),
-            _ => self.report_error(error.within(name), None, None),
+            _ => self.report_error(error.with_place(name), None, None),
         }
     }
 

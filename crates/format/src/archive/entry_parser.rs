@@ -178,7 +178,7 @@ impl EntryParser {
         } else {
             let offset = self.position.saturating_add(bytes.len() as u64).saturating_sub(BLOCK_BYTES);
             let entry = Entry::parse_header(block)
-                .map_err(|error| error.within(format!("at offset {offset} of the tar stream")))?;
+                .map_err(|error| error.with_place(format!("at offset {offset} of the tar stream")))?;
             self.is_from_firedancer |= self.entries == 0 && is_firedancer_header(block);
             self.entries = self.entries.saturating_add(1);
             if self.entries > ENTRIES_MAX {

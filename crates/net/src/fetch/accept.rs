@@ -85,5 +85,5 @@ pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> 
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         accept(&source, &shape, name, root, 0, progress)
     };
-    accepted().map_err(|error| error.within_damaged(path.escaped()))
+    accepted().map_err(|error| error.with_place_if_damaged(path.escaped()))
 }

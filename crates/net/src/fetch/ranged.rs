@@ -280,7 +280,7 @@ impl RangedFetch<'_> {
             match error.kind() {
                 ErrorKind::Interrupted => break,
                 ErrorKind::Damaged => {
-                    let error = error.within(mirror.display_url());
+                    let error = error.with_place(mirror.display_url());
                     self.progress.warn(&format!("{error}: this server is no longer used"));
                     mirror.drop_for(error);
                     return Ok(());

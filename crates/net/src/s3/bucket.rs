@@ -194,7 +194,7 @@ impl Bucket {
 
 /// Parses the URL of a service, and removes a slash at its end.
 fn parse_endpoint(text: &str) -> Result<String> {
-    let url = parse_url(text).map_err(|error| error.within("the endpoint"))?;
+    let url = parse_url(text).map_err(|error| error.with_place("the endpoint"))?;
     let is_secret = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
     if is_secret || !url.scheme().starts_with("http") {
         return Err(Error::usage("the endpoint is not the URL of a service")

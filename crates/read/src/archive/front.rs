@@ -39,7 +39,7 @@ pub fn refuse_unless_agave_loads(archive: &OpenArchive, is_base: bool) -> Result
         rule_against_agave(&bank)
     };
     match rule {
-        Some(rule) => Err(rule.unsupported_error().within(archive.path().escaped())),
+        Some(rule) => Err(rule.unsupported_error().with_place(archive.path().escaped())),
         None => Ok(()),
     }
 }

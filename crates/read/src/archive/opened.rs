@@ -81,7 +81,7 @@ impl OpenArchive {
         let mut start = [0; BLOCK];
         let read = source.read_up_to(&mut start, 0).or_path("read", path)?;
         let compression =
-            detect_compression(split_at_most(&start, read).0).map_err(|error| error.within(path.escaped()))?;
+            detect_compression(split_at_most(&start, read).0).map_err(|error| error.with_place(path.escaped()))?;
         let mut archive =
             Self { source, name, compression, tail: None, index_error: None, io_policy: io_policy.clone() };
         if compression == ArchiveCompression::Zstd && !archive.source.is_stream() {
@@ -170,7 +170,7 @@ impl OpenArchive {
                 on_content(decoded.map_err(|fault| fault.error)?)
             })
         })
-        .map_err(|error| error.within_damaged(self.path().escaped()))
+        .map_err(|error| error.with_place_if_damaged(self.path().escaped()))
     }
 }
 

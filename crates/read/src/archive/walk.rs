@@ -252,7 +252,7 @@ pub fn decode_error(offset_bytes: u64, code: usize) -> Error {
 }
 
 pub(super) fn damaged_at(error: Error, offset_bytes: u64) -> Error {
-    let error = error.within(format!("the archive is damaged: at offset {offset_bytes}"));
+    let error = error.with_place(format!("the archive is damaged: at offset {offset_bytes}"));
     error.with_hint(DOWNLOAD_AGAIN_HINT).at_offset(offset_bytes)
 }
 

@@ -182,7 +182,7 @@ pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()>
 pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
     let archive = input.open(&IoPolicy::default())?;
     archive.warn_of_damaged_index(progress);
-    inspect_open(&archive, threads, progress).map_err(|error| error.within_damaged(input.path.escaped()))
+    inspect_open(&archive, threads, progress).map_err(|error| error.with_place_if_damaged(input.path.escaped()))
 }
 
 fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {

@@ -38,7 +38,7 @@ impl OpenStorage {
     }
 
     pub fn add_path(&self, error: Error) -> Error {
-        error.within(self.path.escaped())
+        error.with_place(self.path.escaped())
     }
 
     /// Reads a piece that no other worker reads, so its pages can be dropped afterwards.

@@ -240,7 +240,7 @@ impl LengthReader<'_> {
         let root = root_of(file, self.roots)?;
         if !file.is_split() {
             let length = storage_length(file, &obsolete, map_bytes, self.has_map);
-            return Ok(length.map_err(|error| error.within(root.path.join(file.file_name()).escaped())));
+            return Ok(length.map_err(|error| error.with_place(root.path.join(file.file_name()).escaped())));
         }
         let items = match self.lists {
             Some(lists) => lists.read_items(obsolete.list_offset, obsolete.count, true)?,

@@ -178,7 +178,7 @@ impl StorageReader {
     ) -> Result<()> {
         match self {
             Self::Archive(archive) => read_archive_storages(archive, first_storage, wanted, visitor, threads, progress)
-                .map_err(|error| error.within_damaged(archive.path().escaped())),
+                .map_err(|error| error.with_place_if_damaged(archive.path().escaped())),
             Self::Ledger(plan) => read_ledger_storages(plan, wanted, visitor, threads, progress),
         }
     }

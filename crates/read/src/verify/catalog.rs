@@ -110,7 +110,7 @@ impl CatalogVerdict {
         self.incomplete_checks.extend(skipped);
         if let Some(why) = verdict.state_skip_reason() {
             let error =
-                Error::failed(format!("its state was not checked: {why}")).within(verdict.archive.path().escaped());
+                Error::failed(format!("its state was not checked: {why}")).with_place(verdict.archive.path().escaped());
             self.error.get_or_insert(error.with_hint(hint::GIVE_FULL_ARCHIVE));
         }
     }

@@ -121,7 +121,7 @@ impl<'a> VerifyJob<'a> {
 }
 
 pub(crate) fn lost_records_error(path: &Path) -> Error {
-    Error::damaged("not all of its records can be read").within(path.escaped()).with_hint(hint::USE_VERIFY)
+    Error::damaged("not all of its records can be read").with_place(path.escaped()).with_hint(hint::USE_VERIFY)
 }
 
 /// Prepares the state check for storages of this size. A temporary directory that the user chose

@@ -52,7 +52,7 @@ impl JudgedPart {
         let wanted_only = options.quick && options.expect_roots.is_empty();
         let pass = ArchivePass::new(options.threads, progress).wanted_only(wanted_only);
         let read = archive.read(&pass.newest_first(true).check_hashes(true), &rules);
-        let mut read = read.map_err(|error| error.within_damaged(archive.path().escaped()))?;
+        let mut read = read.map_err(|error| error.with_place_if_damaged(archive.path().escaped()))?;
         let (entries, bank) = rules.finish(&archive, &mut read)?;
         if let Some(why) = options.state_skip_reason() {
             failures.skip(Check::Records, why);

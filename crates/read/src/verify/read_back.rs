@@ -56,7 +56,7 @@ pub fn read_back_archive(
         None => (String::new(), HINT),
     };
     let message = format!("the archive of {name}{how} is not valid, and was removed");
-    Err(failure.to_error().within(message).with_hint(hint))
+    Err(failure.to_error().with_place(message).with_hint(hint))
 }
 
 /// Finds a failure that slotpress caused. Deviations that are normal for the client that wrote the

@@ -167,7 +167,7 @@ impl VerifyReport {
         let Some(failure) = self.failures.first() else { return Ok(()) };
         let error = failure.to_error();
         Err(match failure.place.path.as_ref().or(self.paths.last()) {
-            Some(path) => error.within(path.escaped()),
+            Some(path) => error.with_place(path.escaped()),
             None => error,
         })
     }
