@@ -70,6 +70,6 @@ fn fail(error: &Error) -> ExitCode {
     if let Some(hint) = error.hint() {
         eprintln!("hint: {hint}");
     }
-    // An archive that exists already is no failure: this program may run repeatedly.
+    // An archive that exists already ends the program with code 0, so that it may run repeatedly.
     if error.kind() == ErrorKind::Exists { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

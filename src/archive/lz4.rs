@@ -7,7 +7,7 @@ use twox_hash::XxHash32;
 pub const BLOCK_BYTES: usize = 4 * 1024 * 1024;
 
 /// Flag in a block's length: the block is stored uncompressed.
-pub const IS_RAW: u32 = 1 << 31;
+pub const UNCOMPRESSED_FLAG: u32 = 1 << 31;
 
 /// End of the frame: a block of length zero.
 pub const END_MARK: [u8; 4] = [0; 4];
@@ -35,7 +35,7 @@ pub fn append_blocks(content: &[u8], to: &mut Vec<u8>) {
         } else {
             to.truncate(start + compressed_bytes);
         }
-        let length = (to.len() - start) as u32 | if is_raw { IS_RAW } else { 0 };
+        let length = (to.len() - start) as u32 | if is_raw { UNCOMPRESSED_FLAG } else { 0 };
         to[length_at..start].copy_from_slice(&length.to_le_bytes());
         let checksum = XxHash32::oneshot(0, &to[start..]);
         to.extend_from_slice(&checksum.to_le_bytes());

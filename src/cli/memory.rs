@@ -93,7 +93,7 @@ pub fn choose_half_of_memory(requested: Option<u64>) -> u64 {
     choose_memory(requested, half)
 }
 
-/// Divides memory into workers, which take at most half of it, and two equal shares of at least
+/// Divides memory into workers (one, or as many as take at most half of it) and two equal shares of at least
 /// `share_bytes_min`. Returns the number of workers, and the bytes of a share.
 ///
 /// # Errors

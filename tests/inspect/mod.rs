@@ -2,6 +2,7 @@
 
 mod works {
     mod accounts;
+    mod ends;
     mod urls;
 }
 mod refused {

@@ -1,4 +1,4 @@
-//! URLs of stores, `s3://BUCKET/KEY`. With the feature `s3`, `s3` reads them.
+//! URLs of stores, `s3://BUCKET/KEY`. With the feature `s3`, `s3` sends requests to them.
 
 use slotpress_base::{Error, Result};
 
@@ -6,8 +6,8 @@ use super::Url;
 
 pub const SCHEME: &str = "s3";
 
-/// True for characters that need no encoding in a URL or signature. Other characters are refused, because
-/// a key with them would have several spellings.
+/// True for characters that a URL may hold as they are. Other characters are refused, because a key with
+/// them would have several spellings.
 fn is_plain(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "._-=/+".contains(letter)
 }

@@ -1,4 +1,4 @@
-//! Cuts a file into parts, and records the progress of an upload. No I/O.
+//! Chooses the size of an upload's parts, and records the progress of an upload. No I/O.
 
 use serde::{Deserialize, Serialize};
 use slotpress_base::quantity::bytes;

@@ -55,8 +55,8 @@ const RANDOM_BYTES_MAX: u64 = 4096;
 
 const PURPOSE_RANDOM: u64 = 311;
 
-/// Minimum length of a storage in bytes for the rule that the data of an account takes at most half of its
-/// storage. A shorter storage counts as this long.
+/// Length in bytes that is assumed for shorter storages when the data of an account is limited to half of
+/// its storage.
 const SMALL_STORAGE_BYTES: u64 = 1536;
 
 impl Universe {

@@ -21,7 +21,7 @@ use twox_hash::XxHash32;
 
 use crate::archive::encode::{Codec, FrameCompressor};
 use crate::archive::layout::{RecordLayout, clustering_bytes};
-use crate::archive::lz4::{IS_RAW, append_blocks};
+use crate::archive::lz4::{UNCOMPRESSED_FLAG, append_blocks};
 
 /// Codec with which others are compared, at level 1 if that was measured.
 pub const REFERENCE_CODEC: &str = "zstd";
@@ -277,8 +277,8 @@ fn decode_blocks(mut frame: &[u8], content: &mut [u8]) -> Result<usize, String> 
     let mut filled = 0;
     while let Some((length, rest)) = frame.split_first_chunk::<4>() {
         let length = u32::from_le_bytes(*length);
-        let is_raw = length & IS_RAW != 0;
-        let length = (length & !IS_RAW) as usize;
+        let is_raw = length & UNCOMPRESSED_FLAG != 0;
+        let length = (length & !UNCOMPRESSED_FLAG) as usize;
         let (block, rest) = rest.split_at_checked(length).ok_or("it is cut off")?;
         let (checksum, rest) = rest.split_first_chunk::<4>().ok_or("its checksum is missing")?;
         if XxHash32::oneshot(0, block) != u32::from_le_bytes(*checksum) {

@@ -16,7 +16,7 @@ use slotpress_read::{CheckMode, CheckOptions, Completeness, NamedArchive, Snapsh
 use crate::common::seeded_rng::SeededRng;
 use crate::common::*;
 
-/// Lets one test run at a time, because a child that one test has forked holds the locks of another
+/// Lets one of these tests run at a time, because a child that one test has forked holds the locks of another
 /// test until it executes its program.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 

@@ -135,7 +135,7 @@ fn push_within<T>(items: &mut Vec<T>, item: T, max: usize) -> bool {
 /// Voters by address. If an address occurs twice, the later one counts.
 pub type Voters = BTreeMap<[u8; 32], Voter>;
 
-/// The part of the stakes that is kept, and the place where it is kept.
+/// The stakes that are kept when a bank file is read, and their destination.
 pub enum KeptStakes<'a> {
     All(&'a mut Stakes),
     /// Only the voters, up to one more than [`VOTE_ACCOUNTS_MAX`].

@@ -107,7 +107,7 @@ impl OpenArchive {
         self.name.as_ref().and_then(|name| name.base_slot)
     }
 
-    /// Returns the root over all frame hashes. `None` without frame hashes, or if the index is ignored.
+    /// Returns the root of the archive. `None` without frame hashes, or if the index is ignored.
     pub fn root(&self) -> Option<Root> {
         Some(self.tail.as_ref()?.hashes.as_ref()?.root)
     }
@@ -118,8 +118,8 @@ impl OpenArchive {
         }
     }
 
-    /// Calls `work` with a stream of the compressed bytes, read at the rate of the I/O policy. If a file
-    /// is not in the page cache, at most `ahead_bytes_max` are read ahead, bypassing the page cache.
+    /// Calls `work` with a stream of the compressed bytes, whose rate the I/O policy limits. Parts of a file
+    /// that are not in the page cache bypass it, and are read ahead, up to `ahead_bytes_max`.
     pub fn with_stream<R>(
         &self,
         ahead_bytes_max: u64,

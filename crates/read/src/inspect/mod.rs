@@ -66,7 +66,7 @@ pub struct ArchiveInspection {
     #[doc(hidden)]
     #[serde(flatten)]
     pub frames: FrameStatistics,
-    /// Root of the frame hashes; `None` if the archive has none.
+    /// Root of the archive; `None` if it has no frame hashes.
     pub root: Option<Root>,
     /// For each client, the reasons why it refuses the archive. Accounts were not examined.
     #[doc(hidden)]
@@ -277,8 +277,8 @@ impl Visitor for Inspector<'_> {
 
     fn handle_fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         match fault {
-            // A wrong end, which some clients refuse, is reported; unreadable parts are errors.
-            ReadFault::End { parser } if !parser.is_between_entries() => self.rules.handle_fault(fault, lost),
+            // Clients refuse a wrong end, so it is reported with them. Unreadable parts are errors.
+            ReadFault::End { .. } => self.rules.handle_fault(fault, lost),
             fault => Err(fault.into_error()),
         }
     }

@@ -132,7 +132,7 @@ pub(crate) fn new_state_builder(job: &VerifyJob<'_>, storages_bytes: u64) -> Res
     let spill_dir = job.options.check.spill_dir(None);
     let accounts = match job.visitor {
         None => StateBuilder::with_kept_records(*memory_bytes, &spill_dir, storages_bytes)?,
-        // The other half is for marks of superseded records.
+        // The visit needs the other half to mark superseded records.
         Some(_) => StateBuilder::new(*memory_bytes / 2, &spill_dir, storages_bytes)?,
     };
     if !job.reads_records() {

@@ -1,4 +1,4 @@
-//! Reads ledgers from disk, only by docs/snapshot-format.md, and compares them with their bank files.
+//! Reads ledgers from disk, and compares them with their bank files.
 
 mod clients;
 mod versions;
