@@ -208,12 +208,12 @@ pub mod tables {
 /// ```no_run
 /// use std::time::SystemTime;
 ///
-/// use slotpress::catalog::{Keep, plan_prune, read_bank_times, remove_archive, scan};
+/// use slotpress::catalog::{Keep, keep_reasons, read_bank_times, remove_archive, scan};
 ///
 /// let mut found = scan(&["/mnt/snapshots".into()])?;
 /// read_bank_times(&mut found);
 /// let keep = Keep::new(2, 4).daily(7).epoch_ends(2);
-/// for (archive, reason) in found.archives().iter().zip(plan_prune(&found, &keep, SystemTime::now())) {
+/// for (archive, reason) in found.archives().iter().zip(keep_reasons(&found, &keep, SystemTime::now())) {
 ///     if reason.is_none() {
 ///         remove_archive(archive)?;
 ///     }
@@ -226,7 +226,7 @@ pub mod catalog {
     #[doc(inline)]
     pub use slotpress_read::catalog::partials::find_partials;
     #[doc(inline)]
-    pub use slotpress_read::catalog::prune::{plan_prune, remove_archive};
+    pub use slotpress_read::catalog::prune::{keep_reasons, remove_archive};
     #[doc(inline)]
     pub use slotpress_read::catalog::scan::{read_bank_times, scan};
     #[doc(inline)]

@@ -9,8 +9,8 @@ use std::time::SystemTime;
 use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress::catalog::{
-    Archive as ListedArchive, FileFault, Keep, KeepReason, find_partials, plan_prune, read_bank_times, remove_archive,
-    scan as list_archives,
+    Archive as ListedArchive, FileFault, Keep, KeepReason, find_partials, keep_reasons, read_bank_times,
+    remove_archive, scan as list_archives,
 };
 use slotpress::inspect::inspect_archive;
 use slotpress::levels::{MeasureOptions, measure as measure_levels};
@@ -488,10 +488,10 @@ fn the_newest_archive_of_a_day_is_kept() {
     let dir = directory_with_archives_of_one_day();
     let mut catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
     let keep = Keep::new(0, 0).daily(7);
-    let undated = plan_prune(&catalog, &keep, SystemTime::now());
+    let undated = keep_reasons(&catalog, &keep, SystemTime::now());
     assert_eq!(undated, [Some(KeepReason::Undated); 3]);
     read_bank_times(&mut catalog);
-    let plan = plan_prune(&catalog, &keep, SystemTime::now());
+    let plan = keep_reasons(&catalog, &keep, SystemTime::now());
     let to_remove = catalog.archives().iter().zip(plan).filter(|(_, reason)| reason.is_none());
     to_remove.for_each(|(archive, _)| remove_archive(archive).expect("removed"));
     assert_eq!(crate::common::relative_paths(dir.path()), [FULL_26.replace("-26-", "-28-")]);

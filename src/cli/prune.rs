@@ -1,4 +1,4 @@
-//! Runs `slotpress prune` on directories and stores. The library's `plan_prune` decides which
+//! Runs `slotpress prune` on directories and stores. The library's `keep_reasons` decides which
 //! archives to keep.
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use slotpress::catalog::{
-    Archive, Catalog, FileFault, Keep, KeepReason, UnusableFile, find_partials, plan_prune, remove_archive,
+    Archive, Catalog, FileFault, Keep, KeepReason, UnusableFile, find_partials, keep_reasons, remove_archive,
 };
 use slotpress::stores::{Store, Target};
 use slotpress::types::Space;
@@ -194,8 +194,8 @@ fn prune(
         let dir = dir.escaped();
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
     }
-    let keep_reasons = plan_prune(catalog, &keep, now);
-    let archives = catalog.archives().iter().zip(keep_reasons);
+    let reasons = keep_reasons(catalog, &keep, now);
+    let archives = catalog.archives().iter().zip(reasons);
     let mut planned = Vec::from_iter(archives.map(|(archive, reason)| Decision::for_archive(archive, reason)));
     // Remove incremental archives before full ones: if the run is interrupted, no incremental archive
     // is left without its full archive.

@@ -10,7 +10,7 @@ pub const FULL_DAYS: usize = 3;
 /// What happens to an archive that is requested from one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    Comes,
+    Arrives,
     /// It arrives slowly.
     Slow,
     /// Connections end in the middle.
@@ -79,7 +79,7 @@ impl RandomWorld {
             return;
         }
         let fate = match rng.below(14) {
-            _ if server.is_some() && server == self.honest => Fate::Comes,
+            _ if server.is_some() && server == self.honest => Fate::Arrives,
             0 | 1 => Fate::Lies,
             2 | 3 => Fate::Fails,
             4 => Fate::NoRanges,
@@ -91,7 +91,7 @@ impl RandomWorld {
             10 => Fate::Renames,
             11 => Fate::Invents,
             12 => Fate::Overstates,
-            _ => Fate::Comes,
+            _ => Fate::Arrives,
         };
         self.held.push(HeldArchive { server, base_day, day, fate });
     }

@@ -136,7 +136,7 @@ fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::
     write(&mut file).and_then(|()| file.flush()).or_path("write", path)
 }
 
-pub fn claim_empty(directory: &Path) -> Result<()> {
+pub fn create_or_require_empty(directory: &Path) -> Result<()> {
     KeptDir::open_or_create(directory, &mut |_, _| {})?;
     if fs::read_dir(directory).or_path("read", directory)?.next().is_some() {
         return Err(Error::failed(format!("{} is not empty", directory.escaped()))

@@ -51,7 +51,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use derive_setters::Setters;
-use directory::{StateDirectory, claim_empty};
+use directory::{StateDirectory, create_or_require_empty};
 use layout::SynthLayout;
 pub use mix::AccountMix;
 use parking_lot::Mutex;
@@ -177,7 +177,7 @@ pub fn synth(options: &SynthOptions, progress: &dyn Progress) -> Result<SynthRep
     let started = Instant::now();
     check_options(options)?;
     let existed = options.out_dir.exists();
-    claim_empty(&options.out_dir)?;
+    create_or_require_empty(&options.out_dir)?;
     make_ledger(options, progress, started).inspect_err(|_| {
         // The directory was empty, so this run made all of its files.
         for name in ["snapshots", "accounts", FULL_STATE_DIR] {

@@ -13,7 +13,7 @@ use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, EpochSchedule, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource};
 use slotpress_read::catalog::Archive;
 use slotpress_read::catalog::list_parser::{INDEX_BYTES_MAX, parse_list};
-use slotpress_read::catalog::prune::plan_prune;
+use slotpress_read::catalog::prune::keep_reasons;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
 use slotpress_stores::{Attribute, Attributes, Condition, PutOutcome, Store};
 
@@ -106,7 +106,7 @@ impl TargetIndex {
         if let Some(ready) = next {
             future.add(ready, now);
         }
-        let reasons = plan_prune(&future.catalog, keep, now);
+        let reasons = keep_reasons(&future.catalog, keep, now);
         let mut kept = Vec::new();
         let mut pruned = Vec::new();
         let future_archives = future.catalog.archives();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use slotpress_base::{Error, ErrorKind, Progress};
 use slotpress_format::ledger::names::*;
 use slotpress_format::{FrameHashesLocation, SlotTime};
-use slotpress_read::catalog::prune::plan_prune;
+use slotpress_read::catalog::prune::keep_reasons;
 use slotpress_read::catalog::{Archive, FrameHashes};
 use slotpress_read::{Catalog, Keep};
 
@@ -421,7 +421,7 @@ impl Simulation<'_> {
 
 fn prune(target: &mut SimulatedTarget, keep: &Keep) {
     let catalog = Catalog::new(target.index.values().cloned());
-    let reasons = plan_prune(&catalog, keep, SystemTime::UNIX_EPOCH);
+    let reasons = keep_reasons(&catalog, keep, SystemTime::UNIX_EPOCH);
     let gone: Vec<StateKey> = catalog
         .archives()
         .iter()

@@ -217,7 +217,7 @@ fn write_bases(drawn: &RandomWorld, dir: &Path) -> Vec<PathBuf> {
 /// Returns the newest day that a server has whose archives all arrive. A server that loses connections
 /// while it is measured may count as slow: an older state may then be younger at boot.
 fn newest_available_day(drawn: &RandomWorld) -> Option<usize> {
-    let arrives = |held: &HeldArchive| matches!(held.fate, Fate::Comes | Fate::Slow | Fate::Unconfirmed);
+    let arrives = |held: &HeldArchive| matches!(held.fate, Fate::Arrives | Fate::Slow | Fate::Unconfirmed);
     let is_good = |server: usize| drawn.held.iter().filter(|held| held.server == Some(server)).all(arrives);
     let good = drawn.held.iter().filter(|held| held.server.is_some_and(is_good));
     good.map(|held| held.day).max()

@@ -18,7 +18,9 @@ use crate::ledger::blockhash_queue::BlockhashQueue;
 use crate::ledger::demands::firedancer;
 use crate::ledger::lattice::LATTICE_HASH_BYTES;
 use crate::ledger::leaders::compute_leader;
-use crate::ledger::stakes::{KeptStakes, StakesKind, VOTE_ACCOUNTS_MAX, Voters, read_stakes, skip_nodes_and_voters};
+use crate::ledger::stakes::{
+    StakesDestination, StakesKind, VOTE_ACCOUNTS_MAX, Voters, read_stakes, skip_nodes_and_voters,
+};
 use crate::{
     Address, BankHashParts, Breach, Demand, FieldReader, HardFork, Hash, LatticeHash, SlotTime, SlotTimeSource, Stakes,
     count_hard_forks,
@@ -231,8 +233,8 @@ pub fn parse_bank_file_lenient<R: BufRead>(
     read_block_fields(&mut r, &mut bank)?;
     let mut stakes = Stakes::default();
     let kept = match bank_stakes {
-        BankStakes::Keep => KeptStakes::All(&mut stakes),
-        BankStakes::Skip => KeptStakes::Nothing,
+        BankStakes::Keep => StakesDestination::All(&mut stakes),
+        BankStakes::Skip => StakesDestination::Nothing,
     };
     read_bank_fields(&mut r, &mut bank, kept)?;
     read_accounts_fields(&mut r, &mut bank, on_storage)?;
@@ -278,7 +280,11 @@ fn read_block_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     Ok(())
 }
 
-fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kept: KeptStakes<'_>) -> Result<()> {
+fn read_bank_fields<R: BufRead>(
+    r: &mut FieldReader<R>,
+    bank: &mut BankFile,
+    kept: StakesDestination<'_>,
+) -> Result<()> {
     read_chain_fields(r, bank)?;
     let stakes = read_stakes(r, StakesKind::Bank, kept)?;
     r.check_limit(firedancer::VOTE_ACCOUNTS, stakes.vote_account_count);
@@ -424,9 +430,9 @@ fn read_epoch_stakes<R: BufRead>(
     let kept = if epoch == *wanted.start() {
         // If an epoch occurs twice, the later one counts.
         voters.clear();
-        KeptStakes::Voters(voters)
+        StakesDestination::Voters(voters)
     } else {
-        KeptStakes::Nothing
+        StakesDestination::Nothing
     };
     let stakes = read_stakes(r, StakesKind::Epoch, kept)?;
     let count = stakes.vote_account_count;

@@ -136,7 +136,7 @@ fn push_within<T>(items: &mut Vec<T>, item: T, max: usize) -> bool {
 pub type Voters = BTreeMap<[u8; 32], Voter>;
 
 /// The stakes that are kept when a bank file is read, and their destination.
-pub enum KeptStakes<'a> {
+pub enum StakesDestination<'a> {
     All(&'a mut Stakes),
     /// Only the voters, up to one more than [`VOTE_ACCOUNTS_MAX`].
     Voters(&'a mut Voters),
@@ -162,7 +162,7 @@ pub enum StakesKind {
 pub fn read_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
     kind: StakesKind,
-    mut kept: KeptStakes<'_>,
+    mut kept: StakesDestination<'_>,
 ) -> Result<StakesSummary> {
     let (name, credits_bytes) = match kind {
         StakesKind::Bank => ("the stakes", 0),
@@ -182,18 +182,18 @@ pub fn read_stakes<R: BufRead>(
             summary.account_without_stake.get_or_insert(Address(address));
         }
         match &mut kept {
-            KeptStakes::All(Stakes { vote_accounts, has_more, .. }) => {
+            StakesDestination::All(Stakes { vote_accounts, has_more, .. }) => {
                 *has_more |= !push_within(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX);
             }
-            KeptStakes::Voters(voters) if voters.len() <= VOTE_ACCOUNTS_MAX => {
+            StakesDestination::Voters(voters) if voters.len() <= VOTE_ACCOUNTS_MAX => {
                 voters.extend(account.node.map(|node| (address, Voter { stake, address, node })));
             }
-            KeptStakes::Voters(_) | KeptStakes::Nothing => {}
+            StakesDestination::Voters(_) | StakesDestination::Nothing => {}
         }
     }
     let item_bytes = 32u64.saturating_add(DELEGATION_BYTES as u64).saturating_add(credits_bytes);
     summary.delegation_count = r.count("the delegations", item_bytes)?;
-    if let KeptStakes::All(Stakes { delegations, .. }) = &mut kept {
+    if let StakesDestination::All(Stakes { delegations, .. }) = &mut kept {
         delegations.reserve_exact(to_usize(summary.delegation_count).min(DELEGATIONS_MAX));
     }
     for _ in 0..summary.delegation_count {
@@ -204,7 +204,7 @@ pub fn read_stakes<R: BufRead>(
         if kind == StakesKind::Bank && rate > 1.0 {
             r.record_breach(Some(Address(address)), Demand::FiredancerLimit, "a rate of at most 1", rate);
         }
-        if let KeptStakes::All(Stakes { delegations, has_more, .. }) = &mut kept {
+        if let StakesDestination::All(Stakes { delegations, has_more, .. }) = &mut kept {
             *has_more |= !push_within(delegations, (address, delegation), DELEGATIONS_MAX);
         }
     }

@@ -1,6 +1,6 @@
 //! Catalogs of archives: which belong together, which a node would choose, which may be deleted.
 //!
-//! [`Catalog`] and [`prune::plan_prune`] do no I/O. [`scan`] reads directories, [`usable`] decides
+//! [`Catalog`] and [`prune::keep_reasons`] do no I/O. [`scan`] reads directories, [`usable`] decides
 //! which files are archives, [`prune::remove_archive`] deletes files, and [`partials`] finds unfinished
 //! downloads.
 

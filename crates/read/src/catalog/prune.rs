@@ -17,7 +17,7 @@ use super::{Archive, Catalog, NodeChoice, scan};
 /// Always kept: the full archive of a kept incremental one; what a node would choose; the newest
 /// incremental archive whose full one is present, with that full one. Results of `rebase` do not
 /// keep their full archive, and are deleted with it.
-pub fn plan_prune(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option<KeepReason>> {
+pub fn keep_reasons(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option<KeepReason>> {
     let always_kept = names_always_kept(catalog);
     let newest_slot = always_kept.iter().map(|name| name.slot).max();
     let mut plan = plan_periods(catalog, keep, newest_slot.unwrap_or_default());

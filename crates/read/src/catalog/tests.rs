@@ -9,7 +9,7 @@ use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{EpochSchedule, FrameHashesLocation, Hash, skippable_frame};
 
 use super::keep::{Keep, KeepReason};
-use super::prune::plan_prune;
+use super::prune::keep_reasons;
 use super::*;
 
 /// A time after all modification times of these tests.
@@ -99,16 +99,16 @@ proptest! {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(20);
         let within = Duration::from_secs(within);
         let keep = Keep { full, incremental, rebased, within, daily, weekly, epoch_ends, bytes_max };
-        let reasons = plan_prune(&catalog, &keep, now);
+        let reasons = keep_reasons(&catalog, &keep, now);
         // Results of rebase change nothing for other archives.
         let others = || catalog.archives().iter().zip(&reasons).filter(|(archive, _)| !archive.is_rebased());
         let without = catalog_of(others().map(|(archive, _)| archive.clone()).collect());
         if bytes_max.is_none() {
-            prop_assert_eq!(plan_prune(&without, &keep, now), others().map(|(_, reason)| *reason).collect::<Vec<_>>());
+            prop_assert_eq!(keep_reasons(&without, &keep, now), others().map(|(_, reason)| *reason).collect::<Vec<_>>());
         } else {
             let are_kept = others().map(|(_, reason)| reason.is_some());
             let bytes_max = Some(others().filter(|(_, reason)| reason.is_some()).count() as u64);
-            let again = plan_prune(&without, &Keep { bytes_max, ..keep }, now);
+            let again = keep_reasons(&without, &Keep { bytes_max, ..keep }, now);
             prop_assert!(again.iter().map(Option::is_some).eq(are_kept), "{again:?}");
         }
         prop_assert_eq!(reasons.len(), catalog.archives().len());
@@ -152,14 +152,14 @@ proptest! {
         // Pruning again deletes nothing more.
         let remaining: Vec<Archive> = catalog.archives().iter().filter(|archive| is_kept(archive)).cloned().collect();
         let again = catalog_of(remaining);
-        prop_assert!(plan_prune(&again, &keep, now).iter().all(Option::is_some));
+        prop_assert!(keep_reasons(&again, &keep, now).iter().all(Option::is_some));
     }
 
     #[test]
     fn only_the_newest_full_archives_are_kept(count in 1u64..30, full in 1usize..5) {
         let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, ArchiveCompression::Zstd)));
         let keep = Keep::new(full, 0);
-        let kept = plan_prune(&catalog, &keep, far_future()).iter().filter(|reason| reason.is_some()).count();
+        let kept = keep_reasons(&catalog, &keep, far_future()).iter().filter(|reason| reason.is_some()).count();
         prop_assert_eq!(kept, full.min(count as usize));
     }
 }
@@ -203,7 +203,7 @@ fn rebased_archives_are_counted_separately_and_deleted_with_their_full_archive()
         let kept = catalog
             .archives()
             .iter()
-            .zip(plan_prune(&catalog, keep, far_future()))
+            .zip(keep_reasons(&catalog, keep, far_future()))
             .filter(|(_, reason)| reason.is_some());
         kept.map(|(archive, _)| (archive.name.base_slot, archive.name.slot)).collect()
     };
@@ -243,7 +243,7 @@ fn catalog_of_three_weeks() -> Catalog {
 }
 
 fn kept_slots(catalog: &Catalog, keep: &Keep) -> Vec<(u64, KeepReason)> {
-    let reasons = plan_prune(catalog, &keep.rebased(0), far_future());
+    let reasons = keep_reasons(catalog, &keep.rebased(0), far_future());
     let kept =
         catalog.archives().iter().zip(reasons).filter_map(|(archive, reason)| Some((archive.name.slot, reason?)));
     kept.collect()
@@ -302,7 +302,7 @@ fn archives_of_unknown_time_or_epoch_are_kept() {
     let catalog = catalog_with_both(Vec::new());
     assert_eq!(kept_slots(&catalog, &Keep::new(0, 0).weekly(1)), [(400, Undated), (25, Undated)]);
     let unknown = Catalog { epoch_schedule: None, ..dated };
-    let reasons = plan_prune(&unknown, &Keep::new(0, 0).epoch_ends(1).bytes_max(0), far_future());
+    let reasons = keep_reasons(&unknown, &Keep::new(0, 0).epoch_ends(1).bytes_max(0), far_future());
     assert!(reasons.iter().all(|reason| *reason == Some(Undated)), "{reasons:?}");
 }
 
