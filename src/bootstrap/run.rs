@@ -5,13 +5,14 @@
 //! All effects go through a [`World`], which asks servers and writes files. A test simulates it.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::catch_panic;
-use slotpress_base::{Error, ErrorKind, FileStat, Progress, Result};
+use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::ArchiveName;
 use slotpress_net::Download;
 
@@ -91,14 +92,17 @@ pub struct ObtainedArchive {
 /// Identifies a version of a file: differs once the file is replaced, cut off or written again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FileVersion {
-    stat: FileStat,
+    device: u64,
+    inode: u64,
+    length_bytes: u64,
     modified: Option<SystemTime>,
 }
 
 impl FileVersion {
     pub fn read(path: &Path) -> Option<Self> {
-        let modified = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-        rustix::fs::stat(path).ok().map(|stat| Self { stat: stat.into(), modified })
+        let metadata = fs::metadata(path).ok()?;
+        let modified = metadata.modified().ok();
+        Some(Self { device: metadata.dev(), inode: metadata.ino(), length_bytes: metadata.len(), modified })
     }
 }
 
