@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use prost::Message;
 use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
 use slotpress::verify::VerifyOptions;
-use slotpress::{NamedArchive, NoProgress, Snapshot};
+use slotpress::{ArchiveInput, NoProgress, Snapshot};
 
 /// The message of that name in Yellowstone's `geyser.proto`.
 #[derive(Clone, PartialEq, Message)]
@@ -90,13 +90,11 @@ impl<W: Write> AccountVisitor for Updates<'_, W> {
 
 /// Writes the updates, and returns the number of accounts.
 pub fn write_updates<W: Write + Send>(
-    full: &NamedArchive,
-    incremental: Option<&NamedArchive>,
+    snapshot: &Snapshot,
     output: &Mutex<W>,
 ) -> Result<u64, Box<dyn Error + Send + Sync>> {
-    let input = Snapshot::archives(full, incremental);
     let new_worker = || Updates { batch: Vec::new(), output };
-    let (workers, report) = visit_accounts(input, &VerifyOptions::default(), &NoProgress, new_worker)?;
+    let (workers, report) = visit_accounts(snapshot, &VerifyOptions::default(), &NoProgress, new_worker)?;
     for mut worker in workers {
         worker.flush()?;
     }
@@ -104,9 +102,10 @@ pub fn write_updates<W: Write + Send>(
 }
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
-    let mut archives = env::args_os().skip(1).map(NamedArchive::from_path);
+    let mut archives = env::args_os().skip(1).map(ArchiveInput::from);
     let full = archives.next().ok_or("usage: account_updates ARCHIVE [INCREMENTAL]")?;
-    let count = write_updates(&full, archives.next().as_ref(), &Mutex::new(stdout()))?;
+    let snapshot = Snapshot::archives(full, archives.next());
+    let count = write_updates(&snapshot, &Mutex::new(stdout()))?;
     eprintln!("{count} accounts");
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
 use slotpress::types::Address;
 use slotpress::verify::VerifyOptions;
-use slotpress::{LedgerPaths, NamedArchive, NoProgress, Snapshot};
+use slotpress::{NoProgress, Snapshot};
 
 /// Number of owners that are printed.
 const SHOWN: usize = 20;
@@ -45,15 +45,13 @@ impl Owners {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args_os().skip(1).map(PathBuf::from);
     let input = arguments.next().ok_or("usage: walk_accounts ARCHIVE|LEDGER [INCREMENTAL]")?;
-    let incremental = arguments.next().map(NamedArchive::from_path);
-    let ledger = LedgerPaths::new(&input);
-    let archive = NamedArchive::from_path(&input);
-    let input = match &incremental {
+    let snapshot = match arguments.next() {
         Some(_) if input.is_dir() => return Err("a ledger takes no INCREMENTAL".into()),
-        None if input.is_dir() => Snapshot::ledger(&ledger),
-        incremental => Snapshot::archives(&archive, incremental.as_ref()),
+        Some(incremental) => Snapshot::pair(input, incremental),
+        None if input.is_dir() => Snapshot::ledger(input),
+        None => Snapshot::archive(input),
     };
-    let (visitors, report) = visit_accounts(input, &VerifyOptions::default(), &NoProgress, Owners::default)?;
+    let (visitors, report) = visit_accounts(&snapshot, &VerifyOptions::default(), &NoProgress, Owners::default)?;
     let mut all = Owners::default();
     for (owner, sums) in visitors.into_iter().flat_map(|worker| worker.0) {
         all.add(owner, &sums);

@@ -20,14 +20,23 @@
 //! | `stores` | directories and buckets to write archives to | `stores` |
 //! | `publish` | publishes a validator's archives as they appear | `serve` and `stores` |
 //! | `levels` | measures levels and codecs | `levels` |
-//! | `tables` | exports accounts as Parquet or CSV | `export` |
+//! | `export` | exports accounts as Parquet or CSV | `export` |
+//!
+//! A job that only reads takes its input as the first argument: a [`Snapshot`] is what may be
+//! verified or exported, and consists of one archive, a full and an incremental one, or a ledger. An
+//! [`ArchiveInput`] is an archive in a file or on a server, which may be read more than once. For all
+//! other jobs, the options name the input; those that write archives or tables take the output as
+//! the second argument. Paths convert into inputs.
 //!
 //! Functions never print, read flags or exit. They block the calling thread until they are done.
 //! Long ones report to a [`Progress`], and end early when [`Progress::is_interrupted`] returns true:
-//! `serve` and a running `publish` with their result, all others with an error. A [`CancelToken`] is a `Progress` that only
-//! interrupts; [`CancelToken::with`] combines it with another `Progress`. The [`ErrorKind`] of an
-//! [`Error`] distinguishes damage from a failing disk or network. [`Error::hint`] says what to do
-//! next, in the program's flags.
+//! `serve` and a running `publish` with their result, all others with an error. A [`CancelToken`] is
+//! a `Progress` that only interrupts; [`CancelToken::with`] combines it with another `Progress`.
+//!
+//! The [`ErrorKind`] of an [`Error`] distinguishes damage from a failing disk or network.
+//! [`Error::hint`] says what to do next, in the program's flags. A function that makes something from
+//! a damaged archive fails with [`ErrorKind::Damaged`]. `verify` reports the damage instead:
+//! [`VerifyReport::require_ok`](verify::VerifyReport::require_ok) turns it into that error.
 //!
 //! ```no_run
 //! use slotpress::NoProgress;
@@ -58,7 +67,7 @@ pub mod archive;
 #[cfg(feature = "net")]
 pub mod bootstrap;
 #[cfg(feature = "export")]
-mod export;
+pub mod export;
 #[cfg(feature = "levels")]
 #[allow(clippy::missing_errors_doc)]
 pub mod levels;
@@ -73,7 +82,7 @@ pub use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, Pr
 #[doc(inline)]
 pub use slotpress_format::LedgerPaths;
 #[doc(inline)]
-pub use slotpress_read::{NamedArchive, Snapshot};
+pub use slotpress_read::{ArchiveInput, LocalArchive, Snapshot};
 
 /// Details of progress events.
 pub mod progress {
@@ -97,10 +106,10 @@ pub mod types {
 ///
 /// ```no_run
 /// use slotpress::verify::{VerifyOptions, verify};
-/// use slotpress::{NamedArchive, NoProgress, Snapshot};
+/// use slotpress::{NoProgress, Snapshot};
 ///
-/// let archive = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
-/// let report = verify(Snapshot::Archive(&archive), &VerifyOptions::default(), &NoProgress)?;
+/// let snapshot = Snapshot::archive("/mnt/snapshots/snapshot-350006937-….tar.zst");
+/// let report = verify(&snapshot, &VerifyOptions::default(), &NoProgress)?;
 /// for failure in &report.failures {
 ///     println!("{}: {failure}", failure.check);
 /// }
@@ -111,16 +120,16 @@ pub mod types {
 /// [`verify_catalog`](verify::verify_catalog) verifies all archives of a directory, each
 /// incremental archive together with its full one. The caller passes a function that opens an
 /// archive. Its second argument is the check mode. For [`CheckMode::State`](verify::CheckMode::State),
-/// it must return a source that can be read again, because the archive is read more than once:
+/// it must return an input that can be read again, because the archive is read more than once:
 ///
 /// ```no_run
-/// use slotpress::{CancelToken, NamedArchive, catalog};
+/// use slotpress::{CancelToken, ArchiveInput, catalog};
 /// use slotpress::verify::{VerifyOptions, verify_catalog};
 ///
 /// let found = catalog::scan(&["/mnt/snapshots".into()])?;
-/// let open = |archive: &catalog::Archive, _mode| Ok(NamedArchive::from_path(archive.path()));
+/// let open = |archive: &catalog::ListedArchive, _mode| Ok(ArchiveInput::from_path(archive.path()));
 /// let stop = CancelToken::default();
-/// let verdict = verify_catalog(&found, open, &VerifyOptions::default(), &stop, |checked| {
+/// let verdict = verify_catalog(&found, &VerifyOptions::default(), &stop, open, |checked| {
 ///     let verdict = if checked.is_damaged() { "damaged" } else { "not damaged" };
 ///     println!("{}: {verdict}", checked.archive.name);
 /// })?;
@@ -144,7 +153,7 @@ pub mod verify {
 /// if the state passed the checks that the options ask for:
 ///
 /// ```no_run
-/// use slotpress::{Error, NamedArchive, NoProgress, Snapshot};
+/// use slotpress::{Error, NoProgress, Snapshot};
 /// use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
 /// use slotpress::verify::VerifyOptions;
 ///
@@ -160,12 +169,11 @@ pub mod verify {
 ///     }
 /// }
 ///
-/// let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
+/// let full = "/mnt/snapshots/snapshot-350006937-….tar.zst";
 /// let incremental = "/mnt/snapshots/incremental-snapshot-350006937-350007037-….tar.zst";
-/// let incremental = NamedArchive::from_path(incremental);
-/// let state = Snapshot::archives(&full, Some(&incremental));
+/// let snapshot = Snapshot::pair(full, incremental);
 /// let options = VerifyOptions::default();
-/// let (visitors, report) = visit_accounts(state, &options, &NoProgress, Programs::default)?;
+/// let (visitors, report) = visit_accounts(&snapshot, &options, &NoProgress, Programs::default)?;
 /// let programs: u64 = visitors.iter().map(|worker| worker.0).sum();
 /// println!("{programs} programs among {} accounts", report.counts.accounts);
 /// # Ok::<(), Error>(())
@@ -175,47 +183,20 @@ pub mod accounts {
     pub use slotpress_read::{Account, AccountVisitor, visit_accounts};
 }
 
-/// Tables of accounts: Parquet files, or CSV in a stream, their filters, and the contents of a
-/// manifest. Files get their final names only if the state passes its checks.
-///
-/// ```no_run
-/// use slotpress::{NamedArchive, NoProgress, Snapshot};
-/// use slotpress::tables::{ExportOptions, ExportTo, Filter, export};
-///
-/// let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
-/// let stake_program = "Stake11111111111111111111111111111111111111".parse()?;
-/// let filter = Filter::default().owners([stake_program].into());
-/// let to = ExportTo::Dir("/mnt/tables".into());
-/// let report = export(Snapshot::Archive(&full), to, &ExportOptions::default().filter(filter), &NoProgress)?;
-/// println!("{} rows of slot {}", report.tables[0].rows, report.facts.slot);
-/// # Ok::<(), slotpress::Error>(())
-/// ```
-#[cfg(feature = "export")]
-pub mod tables {
-    pub use crate::export::filter::{Filter, Memcmp};
-    pub use crate::export::output::ExportTo;
-    pub use crate::export::parts::ExportedFile;
-    pub use crate::export::table::Table;
-    pub use crate::export::{
-        DataPart, ExportInput, ExportOptions, ExportReport, Manifest, RowOrder, SourceFields, TableFields, TableFormat,
-        export,
-    };
-}
-
 /// Directories of archives: what they contain, what a node would choose, what to prune, unfinished
 /// downloads.
 ///
 /// ```no_run
 /// use std::time::SystemTime;
 ///
-/// use slotpress::catalog::{Keep, keep_reasons, read_bank_times, remove_archive, scan};
+/// use slotpress::catalog::{Keep, plan_prune, read_bank_times, remove_archive, scan};
 ///
 /// let mut found = scan(&["/mnt/snapshots".into()])?;
 /// read_bank_times(&mut found);
 /// let keep = Keep::new(2, 4).daily(7).epoch_ends(2);
-/// for (archive, reason) in found.archives().iter().zip(keep_reasons(&found, &keep, SystemTime::now())) {
-///     if reason.is_none() {
-///         remove_archive(archive)?;
+/// for decision in plan_prune(&found, &keep, SystemTime::now()) {
+///     if decision.keep_reason.is_none() {
+///         remove_archive(decision.archive)?;
 ///     }
 /// }
 /// # Ok::<(), slotpress::Error>(())
@@ -226,11 +207,11 @@ pub mod catalog {
     #[doc(inline)]
     pub use slotpress_read::catalog::partials::find_partials;
     #[doc(inline)]
-    pub use slotpress_read::catalog::prune::{keep_reasons, remove_archive};
+    pub use slotpress_read::catalog::prune::{PruneDecision, plan_prune, remove_archive};
     #[doc(inline)]
     pub use slotpress_read::catalog::scan::{read_bank_times, scan};
     #[doc(inline)]
-    pub use slotpress_read::catalog::{Archive, NodeChoice};
+    pub use slotpress_read::catalog::{ListedArchive, NodeChoice};
     #[doc(inline)]
     pub use slotpress_read::{Catalog, FileFault, Keep, Partial, UnusableFile};
 }
@@ -242,13 +223,13 @@ pub mod inspect {
     #[doc(inline)]
     pub use slotpress_read::inspect::EntrySummary;
     #[doc(inline)]
-    pub use slotpress_read::{ArchiveInspection, LedgerInspection, inspect_archive, inspect_ledger};
+    pub use slotpress_read::{ArchiveInspection, InspectOptions, LedgerInspection, inspect_archive, inspect_ledger};
 }
 
 /// Finds archives on servers, and downloads them.
 ///
 /// `find` ranks the states that servers offer by their age at boot. `fetch` downloads archives, and
-/// resumes interrupted downloads. `archive_at_url` returns a [`NamedArchive`] that is read by range
+/// resumes interrupted downloads. `archive_at_url` returns a [`ArchiveInput`] that is read by range
 /// requests, without a download. To read buckets, pass client options through
 /// `stores::S3Options::for_client`.
 ///

@@ -9,20 +9,18 @@ use std::time::SystemTime;
 use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress::catalog::{
-    Archive as ListedArchive, FileFault, Keep, KeepReason, find_partials, keep_reasons, read_bank_times,
-    remove_archive, scan as list_archives,
+    FileFault, Keep, KeepReason, ListedArchive, find_partials, plan_prune, read_bank_times, remove_archive,
+    scan as list_archives,
 };
-use slotpress::inspect::inspect_archive;
+use slotpress::inspect::{InspectOptions, inspect_archive};
 use slotpress::levels::{MeasureOptions, measure as measure_levels};
-use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::recompress::{RecompressOptions, recompress};
 use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress::types::Address;
 use slotpress::verify::{
     ArchiveBase, ArchiveVerdict, Check, CheckMode, CheckOptions, VerifyOptions, VerifyReport, verify, verify_catalog,
 };
-use slotpress::{
-    CancelToken, Error, ErrorKind, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent, Snapshot,
-};
+use slotpress::{ArchiveInput, CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Snapshot};
 use slotpress_base::hint;
 use tempfile::TempDir;
 
@@ -39,12 +37,12 @@ fn a_ledger_is_archived_verified_inspected_restored_and_recompressed() {
     let path = report.archive.path.clone().expect("a path");
     assert_eq!(report.archive.name.path_in(out.path()), path);
 
-    let named = NamedArchive::from_path(&path);
     let options = VerifyOptions::default().check(CheckOptions::default().memory_bytes(64 << 20).expect_slot(26u64));
-    let verified = verify(Snapshot::Archive(&named), &options, &NoProgress).expect("verified");
+    let verified = verify(&Snapshot::archive(&path), &options, &NoProgress).expect("verified");
     assert!(verified.ok, "{verified:?}");
     assert_eq!(verified.slot, Some(26));
-    let inspected = inspect_archive(&named, 2, &NoProgress).expect("inspected");
+    let inspected =
+        inspect_archive(&ArchiveInput::from(&path), &InspectOptions::default(), &NoProgress).expect("inspected");
     assert_eq!(inspected.bank.slot, 26);
 
     let new = out.path().join("new");
@@ -56,8 +54,8 @@ fn a_ledger_is_archived_verified_inspected_restored_and_recompressed() {
 
     let other = temp_dir();
     let mut sink = DirSink::open(other.path()).expect("opened");
-    let options = RecompressOptions::default().encoding(EncodingOptions::default().codec(Codec::zstd(9)));
-    let smaller = recompress(RecompressSource::File(path), &mut sink, &options, &NoProgress).expect("recompressed");
+    let options = RecompressOptions::new(path).encoding(EncodingOptions::default().codec(Codec::zstd(9)));
+    let smaller = recompress(&options, &mut sink, &NoProgress).expect("recompressed");
     assert!(smaller.archive.output_bytes < report.archive.output_bytes);
 }
 
@@ -96,7 +94,7 @@ fn directory_of_three_archives() -> TempDir {
 /// reports.
 fn verify_directory(dir: &Path, progress: &dyn Progress) -> (Result<(), Error>, Vec<CatalogVerdict>) {
     let catalog = list_archives(&[dir.to_path_buf()]).expect("listed");
-    let open = |archive: &ListedArchive, _| Ok(NamedArchive::from_path(archive.path()));
+    let open = |archive: &ListedArchive, _| Ok(ArchiveInput::from_path(archive.path()));
     let mut verdicts = Vec::new();
     let on_verdict = |verdict: &ArchiveVerdict<'_>| {
         let report = verdict.report.as_ref().expect("verified");
@@ -107,7 +105,7 @@ fn verify_directory(dir: &Path, progress: &dyn Progress) -> (Result<(), Error>, 
             paths: report.paths.len(),
         });
     };
-    let result = verify_catalog(&catalog, open, &VerifyOptions::default(), progress, on_verdict);
+    let result = verify_catalog(&catalog, &VerifyOptions::default(), progress, open, on_verdict);
     (result.and_then(|verdict| verdict.require_ok("there")), verdicts)
 }
 
@@ -196,19 +194,20 @@ fn reports_are_serializable() {
     assert_eq!(archive_fields["name"], archived.archive.name.to_string());
 
     let path = archived.archive.path.expect("a path");
-    let named = NamedArchive::from_path(&path);
     let verified =
-        fields(&verify(Snapshot::Archive(&named), &VerifyOptions::default(), &NoProgress).expect("verified"));
+        fields(&verify(&Snapshot::archive(&path), &VerifyOptions::default(), &NoProgress).expect("verified"));
     assert_has(&verified, &["ok", "slot", "hash", "checks", "clients", "accounts", "complete", "elapsed_seconds"]);
-    let inspected = fields(&inspect_archive(&named, 2, &NoProgress).expect("inspected"));
+    let inspected = fields(
+        &inspect_archive(&ArchiveInput::from(&path), &InspectOptions::default(), &NoProgress).expect("inspected"),
+    );
     assert_eq!(inspected["format"], "zstd");
     assert_eq!(inspected["slot"], 26);
-    let options = RestoreOptions::new(&path, TargetOptions::new(out.path().join("new")));
+    let options = RestoreOptions::new(&path, out.path().join("new"));
     let restored = fields(&restore(&options, &NoProgress).expect("restored"));
     assert_eq!(restored["state"], "checked");
     assert_eq!(restored["complete"], "by state");
     let mut sink = DirSink::open(out.path()).expect("opened").replace(true);
-    let recompressed = recompress(RecompressSource::File(path), &mut sink, &RecompressOptions::default(), &NoProgress);
+    let recompressed = recompress(&RecompressOptions::new(path), &mut sink, &NoProgress);
     assert_has(
         &fields(&recompressed.expect("recompressed")),
         &["tar_bytes", "frames", "state_reason", "elapsed_seconds"],
@@ -243,7 +242,7 @@ struct Visit {
 }
 
 /// Visits all accounts, and checks that each is visited once.
-fn visit(input: Snapshot<'_>, check: CheckMode) -> Visit {
+fn visit(input: &Snapshot, check: CheckMode) -> Visit {
     let options = VerifyOptions::default().check(CheckOptions::default().mode(check)).threads(3);
     let (visitors, report) = visit_accounts(input, &options, &NoProgress, VisitedAccounts::default).expect("visited");
     assert!(visitors.len() <= 3, "at most one visitor per worker");
@@ -277,12 +276,10 @@ fn the_newest_version_of_every_account_of_an_archive_is_visited() {
     let ours = archive_with_index(ledger.path(), out.path());
     let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
     for archives in [vec![full.as_path()], vec![&full, &incremental], vec![&fixture(FULL_3500)], vec![&ours]] {
-        let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
-        let input = Snapshot::archives(&named[0], named.get(1));
-        let Visit { slots, lamports, report } = visit(input, CheckMode::State);
+        let snapshot = Snapshot::archives(archives[0], archives.get(1).map(ArchiveInput::from));
+        let Visit { slots, lamports, report } = visit(&snapshot, CheckMode::State);
         assert!(slots == slots_of_newest_versions(&archives), "{archives:?}");
-        let verified = verify(Snapshot::archives(&named[0], named.get(1)), &VerifyOptions::default(), &NoProgress)
-            .expect("verified");
+        let verified = verify(&snapshot, &VerifyOptions::default(), &NoProgress).expect("verified");
         assert_eq!(Some(lamports), verified.capitalization);
         assert_eq!(report.slot, verified.slot);
         assert_eq!(report.counts.superseded, verified.counts.superseded);
@@ -297,15 +294,14 @@ fn the_newest_version_of_every_account_of_a_ledger_is_visited() {
     let ledger = ledger("ledger-at-40");
     let out = temp_dir();
     let archive = archive_with_index(ledger.path(), out.path());
-    let visit = visit(Snapshot::ledger(&LedgerPaths::new(ledger.path())), CheckMode::State);
+    let visit = visit(&Snapshot::ledger(ledger.path()), CheckMode::State);
     assert!(visit.slots == slots_of_newest_versions(&[&archive]));
 }
 
 #[test]
 fn accounts_of_an_incremental_archive_alone_are_visited_if_only_frames_are_checked() {
     let incremental = fixture(INCREMENTAL_26_40);
-    let archive = NamedArchive::from_path(&incremental);
-    let input = Snapshot::Archive(&archive);
+    let input = &Snapshot::archive(&incremental);
     let result = visit_accounts(input, &VerifyOptions::default(), &NoProgress, VisitedAccounts::default);
     let error = result.err().expect("the state cannot be checked");
     assert_eq!(error.hint(), Some(hint::GIVE_FULL_ARCHIVE));
@@ -339,8 +335,7 @@ impl AccountVisitor for EndingVisitor {
 
 #[test]
 fn a_visitor_ends_the_visit_with_its_own_error() {
-    let archive = NamedArchive::from_path(fixture(FULL_26));
-    let input = Snapshot::Archive(&archive);
+    let input = &Snapshot::archive(fixture(FULL_26));
     let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || EndingVisitor).err();
     assert!(matches!(error, Some(VisitError::Ended)), "{error:?}");
 }
@@ -357,8 +352,7 @@ fn damage_ends_a_visit_with_an_error_of_its_kind() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).expect("written");
-    let archive = NamedArchive::from_path(&path);
-    let input = Snapshot::Archive(&archive);
+    let input = &Snapshot::archive(&path);
     let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || EndingVisitor).err();
     assert!(matches!(&error, Some(VisitError::Failed(error)) if error.kind() == ErrorKind::Damaged), "{error:?}");
 }
@@ -366,7 +360,7 @@ fn damage_ends_a_visit_with_an_error_of_its_kind() {
 #[test]
 fn the_error_for_a_missing_file_has_the_system_error_as_its_cause() {
     let dir = temp_dir();
-    let options = RestoreOptions::new(dir.path().join("none"), TargetOptions::new(dir.path().join("ledger")));
+    let options = RestoreOptions::new(dir.path().join("none"), dir.path().join("ledger"));
     let error = restore(&options, &NoProgress).expect_err("no file");
     let cause = error.cause().and_then(|cause| cause.downcast_ref::<std::io::Error>());
     assert_eq!(cause.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound), "{error:?}");
@@ -434,12 +428,12 @@ fn serve_archive() -> ArchiveServer {
 fn an_archive_on_a_server_is_verified_and_inspected_like_a_file() {
     let ArchiveServer { server: _server, client, url } = serve_archive();
     let remote = slotpress::net::archive_at_url(&client, &url, CancelToken::default()).expect("opened");
-    let local = NamedArchive::from_path(fixture(FULL_26));
-    let count = |archive: &NamedArchive| {
-        verify(Snapshot::Archive(archive), &VerifyOptions::default(), &NoProgress).expect("verified").counts
+    let local = ArchiveInput::from_path(fixture(FULL_26));
+    let count = |archive: &ArchiveInput| {
+        verify(&Snapshot::archive(archive.clone()), &VerifyOptions::default(), &NoProgress).expect("verified").counts
     };
     assert_eq!(count(&remote), count(&local));
-    let inspected = inspect_archive(&remote, 2, &NoProgress).expect("inspected");
+    let inspected = inspect_archive(&remote, &InspectOptions::default(), &NoProgress).expect("inspected");
     assert_eq!(inspected.bank.slot, 26);
 }
 
@@ -450,7 +444,7 @@ fn reading_from_a_server_ends_when_the_token_is_cancelled() {
     let token = CancelToken::default();
     token.cancel();
     let result = slotpress::net::archive_at_url(&client, &url, token)
-        .and_then(|archive| verify(Snapshot::Archive(&archive), &VerifyOptions::default(), &NoProgress));
+        .and_then(|archive| verify(&Snapshot::archive(archive), &VerifyOptions::default(), &NoProgress));
     assert_eq!(result.expect_err("cancelled").kind(), ErrorKind::Interrupted);
 }
 
@@ -488,12 +482,14 @@ fn the_newest_archive_of_a_day_is_kept() {
     let dir = directory_with_archives_of_one_day();
     let mut catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
     let keep = Keep::new(0, 0).daily(7);
-    let undated = keep_reasons(&catalog, &keep, SystemTime::now());
-    assert_eq!(undated, [Some(KeepReason::Undated); 3]);
+    let plan = plan_prune(&catalog, &keep, SystemTime::now());
+    assert!(plan.iter().all(|decision| decision.keep_reason == Some(KeepReason::Undated)), "{plan:?}");
     read_bank_times(&mut catalog);
-    let plan = keep_reasons(&catalog, &keep, SystemTime::now());
-    let to_remove = catalog.archives().iter().zip(plan).filter(|(_, reason)| reason.is_none());
-    to_remove.for_each(|(archive, _)| remove_archive(archive).expect("removed"));
+    for decision in plan_prune(&catalog, &keep, SystemTime::now()) {
+        if decision.keep_reason.is_none() {
+            remove_archive(decision.archive).expect("removed");
+        }
+    }
     assert_eq!(crate::common::relative_paths(dir.path()), [FULL_26.replace("-26-", "-28-")]);
 }
 
@@ -533,9 +529,9 @@ fn the_example_writes_each_account_as_an_update_of_geyser() {
     use account_updates::{SubscribeUpdateAccount, write_updates};
     use prost::Message;
 
-    let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(|name| NamedArchive::from_path(fixture(name)));
+    let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
     let output = std::sync::Mutex::new(Vec::new());
-    let count = write_updates(&full, Some(&incremental), &output).expect("written");
+    let count = write_updates(&Snapshot::pair(full, incremental), &output).expect("written");
     let bytes = output.into_inner().expect("unlocked");
     let mut rest = bytes.as_slice();
     let mut lamports = 0u64;

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
-use slotpress_read::{CheckOptions, ClientVerdict, NamedArchive, Snapshot, VerifyOptions, verify};
+use slotpress_read::{ArchiveInput, CheckOptions, ClientVerdict, Snapshot, VerifyOptions, verify};
 
 use crate::common::oracle::{Oracle, State};
 use crate::common::*;
@@ -288,10 +288,8 @@ fn verify_options() -> VerifyOptions {
 
 /// Returns the verdicts of `verify` on a full archive or a pair.
 fn verdicts_on_archives(full: &Path, incremental: Option<&Path>) -> Vec<ClientVerdict> {
-    let full = NamedArchive::from_path(full);
-    let incremental = incremental.map(NamedArchive::from_path);
-    let archives = Snapshot::archives(&full, incremental.as_ref());
-    verify(archives, &verify_options(), &NoProgress).expect("verified").clients
+    let incremental = incremental.map(ArchiveInput::from_path);
+    verify(&Snapshot::archives(full, incremental), &verify_options(), &NoProgress).expect("verified").clients
 }
 
 /// Checks that `verify` has the same verdict on this version of Agave, and that the state is right.
@@ -344,7 +342,7 @@ fn verify_agrees_with_agave_on_all_ledger_layouts() {
         let genesis = agave_full.parent().expect("a parent").to_path_buf();
         let expected = State::expected(LAYOUT_SLOT, &expected_facts(chain, LAYOUT_SLOT));
         let paths = LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() };
-        let report = verify(Snapshot::ledger(&paths), &verify_options(), &NoProgress).expect("verified");
+        let report = verify(&Snapshot::ledger(paths), &verify_options(), &NoProgress).expect("verified");
         let bank_snapshot = ledger.join("snapshots").join(LAYOUT_SLOT.to_string());
         let mut print_row = |label: &str,
                              verdicts: &[ClientVerdict],

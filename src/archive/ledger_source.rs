@@ -8,7 +8,7 @@ use std::sync::Arc;
 use slotpress_base::{Progress, Result};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, FrameSpan};
-use slotpress_read::{NamedArchive, Plan, Source};
+use slotpress_read::{ArchiveInput, Plan, Source};
 
 use super::{ArchiveOptions, HeldLedger, open_snapshot, plan_snapshot};
 
@@ -17,7 +17,7 @@ use super::{ArchiveOptions, HeldLedger, open_snapshot, plan_snapshot};
 ///
 /// # Errors
 /// The ledger is in use, or its bank snapshot is not complete or not sound.
-pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<NamedArchive> {
+pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveInput> {
     let (snapshot, held) = open_snapshot(options, progress)?;
     let plan = plan_snapshot(snapshot, None, options, progress)?;
     let slot = plan.bank.slot;
@@ -28,7 +28,7 @@ pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> R
         Some(*end)
     });
     let source = LedgerSource { ends: ends.collect(), plan, path: options.paths.ledger.clone(), _held: held };
-    Ok(NamedArchive::from_source(Arc::new(source), Some(name)))
+    Ok(ArchiveInput::from_source(Arc::new(source), Some(name)))
 }
 
 #[derive(Debug)]

@@ -40,7 +40,7 @@ use slotpress_format::{
 };
 use slotpress_read::archive::source::open_written;
 use slotpress_read::catalog::scan::scan;
-use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, ReadBackReport, read_back_archive};
+use slotpress_read::{ArchiveInput, Catalog, CheckOptions, Plan, PlanOptions, ReadBackReport, read_back_archive};
 
 use crate::archive::documents::{judge_bank_snapshot, read_status_cache_during};
 use crate::archive::encode::{FrameContent, FrameSummary, encode_frames};
@@ -211,7 +211,7 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
                 let path = base.path.escaped();
                 progress.status(&format!("reading it back on the full archive {path}"));
             }
-            let archive = NamedArchive::from_source(open_written(file)?, Some(name.clone()));
+            let archive = ArchiveInput::from_source(open_written(file)?, Some(name.clone()));
             Some(read_back_archive(check, &archive, base, threads, progress)?)
         }
         _ => None,
@@ -347,12 +347,12 @@ impl<'a> PlannedArchive<'a> {
     }
 
     /// Finds the full archive of an incremental one in the output and the snapshots directory.
-    fn find_base(&self, sink: &dyn Sink) -> Result<Option<NamedArchive>> {
+    fn find_base(&self, sink: &dyn Sink) -> Result<Option<ArchiveInput>> {
         let Some(base_slot) = self.name.base_slot else { return Ok(None) };
         let catalog = scan_for_bases(self.options, sink.dir_path())?;
         let mut archives = catalog.archives().iter();
         let base = archives.find(|archive| archive.is_full() && archive.name.slot == base_slot);
-        Ok(base.map(|base| NamedArchive::from_path(base.path())))
+        Ok(base.map(|base| ArchiveInput::from_path(base.path())))
     }
 }
 

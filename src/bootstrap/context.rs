@@ -53,11 +53,11 @@ impl FetchContext<'_> {
         let mut report = find(self.client, &options, progress)?;
         let mut node = Node::default();
         if let Some(bootstrap) = self.bootstrap {
-            node.expected = Expected::from_check(&bootstrap.restore.check);
+            node.expected = Expected::from_check(&bootstrap.target.check);
         }
         // A run that replaces a state moves newer archives aside: they would hide its own.
-        let restore = self.bootstrap.map(|bootstrap| &bootstrap.restore);
-        if restore.is_none_or(|restore| restore.existing_state == ExistingState::Refuse) {
+        let target = self.bootstrap.map(|bootstrap| &bootstrap.target);
+        if target.is_none_or(|target| target.existing_state == ExistingState::Refuse) {
             let fulls = bases::full_archives_in(self.dir);
             node.full_slots = fulls.iter().map(|name| name.slot).collect();
         }

@@ -9,7 +9,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Elapsed, Progress, Result, Stopwatch, text};
 use slotpress_format::{ArchiveName, Root, serialize_name_and_parts};
-use slotpress_net::{Client, FetchLimits, Fetched, FindOptions, SourceLocation, Url};
+use slotpress_net::{Client, FetchLimits, Fetched, FindOptions, Url};
 
 use super::context::FetchContext;
 use super::downloads::Downloads;
@@ -22,8 +22,8 @@ use crate::restore::Supply;
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct FetchOptions {
-    /// Sources to ask, and the maximum age; replaces the sources that were given to `new`. If all are
-    /// URLs of archives, these archives are fetched, whatever their age.
+    /// Sources to ask, and the maximum age. If all are URLs of archives, these archives are fetched,
+    /// whatever their age.
     pub find: FindOptions,
     /// Directory for downloaded archives; created if it is missing. Archives of local sources stay
     /// where they are.
@@ -42,15 +42,9 @@ pub struct FetchOptions {
 }
 
 impl FetchOptions {
-    /// Creates options that fetch the best state of the sources.
-    pub fn new(sources: impl IntoIterator<Item = SourceLocation>, dir: impl Into<PathBuf>) -> Self {
-        Self {
-            find: FindOptions::new(sources),
-            dir: dir.into(),
-            limits: FetchLimits::default(),
-            trusted: Vec::new(),
-            quorum: 1,
-        }
+    /// Creates options that fetch the best state of these sources.
+    pub fn new(find: impl Into<FindOptions>, dir: impl Into<PathBuf>) -> Self {
+        Self { find: find.into(), dir: dir.into(), limits: FetchLimits::default(), trusted: Vec::new(), quorum: 1 }
     }
 }
 

@@ -45,7 +45,7 @@ use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Elapsed, KeptDir, Progress, Result, Space, Stopwatch, text};
 use slotpress_format::{Hash, Root};
 use slotpress_net::fetch::partial::reserved_bytes;
-use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceLocation, Url};
+use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, Url};
 use slotpress_read::CheckMode;
 use trust::check_quorum;
 pub use trust::{Confirmations, Unconfirmed};
@@ -57,15 +57,15 @@ use crate::restore::{MAINNET_RATIO, Preview, RestoreReport, Supply, TargetOption
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct BootstrapOptions {
-    /// Sources to ask, and the maximum age; replaces the sources that were given to `new`.
+    /// Sources to ask, and the maximum age.
     pub find: FindOptions,
     /// Full archives that the node has outside the snapshots directory. If a source has an
     /// incremental archive on one of them, and this is the best choice, only the incremental
     /// archive is fetched. Default: none.
     #[setters(into)]
     pub bases: Vec<PathBuf>,
-    /// Destination and settings of the restore; replaces the ledger that was given to `new`.
-    pub restore: TargetOptions,
+    /// Destination and settings of the restore.
+    pub target: TargetOptions,
     /// Limits of the downloads. If `expect_root` is set, every fetched archive must have this root;
     /// `expect_roots` also takes the roots of a pair.
     pub limits: FetchLimits,
@@ -84,12 +84,12 @@ pub struct BootstrapOptions {
 }
 
 impl BootstrapOptions {
-    /// Creates options that restore the best state of the sources to a new ledger.
-    pub fn new(sources: impl IntoIterator<Item = SourceLocation>, ledger: impl Into<PathBuf>) -> Self {
+    /// Creates options that restore the best state of these sources to a ledger.
+    pub fn new(find: impl Into<FindOptions>, target: impl Into<TargetOptions>) -> Self {
         Self {
-            find: FindOptions::new(sources),
+            find: find.into(),
             bases: Vec::new(),
-            restore: TargetOptions::new(ledger),
+            target: target.into(),
             limits: FetchLimits::default(),
             trusted: Vec::new(),
             quorum: 1,
@@ -106,7 +106,7 @@ impl BootstrapOptions {
             limits: &self.limits,
             trusted: &self.trusted,
             quorum: self.quorum,
-            dir: self.restore.paths.snapshots_dir(),
+            dir: self.target.paths.snapshots_dir(),
             bootstrap: Some(self),
             is_plan: false,
         })
@@ -208,7 +208,7 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
 
 /// Estimates what a restore of these archives would write, and finds what it would replace.
 fn preview_restore(options: &BootstrapOptions, attempt: &Attempt, is_plan: bool) -> Result<Preview> {
-    let dir = options.restore.paths.snapshots_dir();
+    let dir = options.target.paths.snapshots_dir();
     let mut unpacked_bytes = 0u64;
     let mut archives_bytes = 0u64;
     for archive in attempt.archives() {
@@ -221,7 +221,7 @@ fn preview_restore(options: &BootstrapOptions, attempt: &Attempt, is_plan: bool)
         }
     }
     let bytes = RestoredBytes { unpacked_bytes, archives_bytes };
-    Preview::new(&options.restore, &attempt.newest().name, bytes, is_plan)
+    Preview::new(&options.target, &attempt.newest().name, bytes, is_plan)
 }
 
 /// Finds the best state, fetches its archives, and restores them while they arrive. The result is a
@@ -234,7 +234,7 @@ fn preview_restore(options: &BootstrapOptions, attempt: &Attempt, is_plan: bool)
 pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapReport> {
     client.check_thread()?;
     let stopwatch = Stopwatch::start();
-    let ledger = &options.restore.paths.ledger;
+    let ledger = &options.target.paths.ledger;
     let context = options.context(client, progress)?;
     let (report, found) = context.find_candidates()?;
     let attempt = found.choose_archives(report.require_candidate()?);
@@ -249,13 +249,13 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     for note in &report.notes {
         progress.status(&format!("Note: {note}."));
     }
-    let mut restore = options.restore.clone();
-    restore.genesis = genesis.fetched.iter().map(|fetched| fetched.genesis).collect();
+    let mut target = options.target.clone();
+    target.genesis = genesis.fetched.iter().map(|fetched| fetched.genesis).collect();
     // Servers confirm only the name of an archive, so the state must be checked against the name.
     if !options.trusted.is_empty() {
-        restore.check.mode = CheckMode::State;
+        target.check.mode = CheckMode::State;
     }
-    let read = |supply: &mut dyn Supply| restore_supplied(supply, &restore, &options.expect_roots, progress);
+    let read = |supply: &mut dyn Supply| restore_supplied(supply, &target, &options.expect_roots, progress);
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, context)?;
         let mut selection = Selection::default();
@@ -263,7 +263,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
         let finished = run::run(&mut downloads, &mut selection, &read)?;
         let genesis_hash = genesis.write_matching(&finished.result, ledger, progress);
         let archives = finished.archives.into_iter().map(|archive| FetchedArchive { path: None, ..archive });
-        let is_expected = Some(options.restore.check.expect_hash.is_some());
+        let is_expected = Some(options.target.check.expect_hash.is_some());
         Ok(BootstrapReport {
             archives: archives.collect(),
             confirmations: Confirmations { is_expected, ..downloads.confirmations },

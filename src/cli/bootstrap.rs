@@ -74,10 +74,8 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let (trusted, quorum) = args.transfer.trusted_and_quorum()?;
     let find = args.peers.find_options()?.incremental(!args.no_incremental);
     let find = find.expected_genesis_hash(args.expect_genesis_hash);
-    let options = BootstrapOptions::new(Vec::new(), &target.paths.ledger)
-        .find(find)
+    let options = BootstrapOptions::new(find, target)
         .bases(args.base.clone())
-        .restore(target)
         .limits(args.transfer.limits(None))
         .trusted(trusted)
         .quorum(quorum)
@@ -90,14 +88,14 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     }
     let report = bootstrap(&client, &options, ui)?;
     print_report(&report, &options, ui);
-    super::list::warn_of_partials(options.restore.paths.snapshots_dir(), ui);
+    super::list::warn_of_partials(options.target.paths.snapshots_dir(), ui);
     warn_of_newer_state(report.abandoned.as_ref(), ui);
     Ok(())
 }
 
 /// Prints the report of a bootstrap. The last lines say how to start a validator.
 fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
-    let target = &options.restore;
+    let target = &options.target;
     restore::print_report(&report.restore, target, ui);
     ui.print_object("bootstrap", report);
     let elapsed = values::show_duration(report.elapsed.wall);
@@ -144,7 +142,7 @@ pub fn warn_of_newer_state(abandoned: Option<&AbandonedState>, ui: &Ui) {
 
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     ui.print_object("bootstrap_plan", plan);
-    let ledger = options.restore.paths.ledger.escaped();
+    let ledger = options.target.paths.ledger.escaped();
     ui.say(&format!("Would make a ledger in {ledger}:"));
     for choice in std::iter::once(&plan.full).chain(&plan.incremental) {
         let label = if choice.is_local() { "use" } else { "fetch" };

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::tables::{
-    DataPart, ExportInput, ExportOptions, ExportReport, ExportTo, Filter, Memcmp, RowOrder, Table, TableFormat, export,
+use slotpress::export::{
+    DataPart, ExportOptions, ExportReport, ExportTo, Filter, Memcmp, RowOrder, Table, TableFormat, export,
 };
 use slotpress::types::Address;
 use slotpress::verify::VerifyOptions;
@@ -13,7 +13,7 @@ use slotpress_read::choose_spill_dir;
 
 use super::arguments::{CheckArgs, ResourceArgs};
 use super::memory::{DECODING_WORKER_BYTES, divide_memory};
-use super::network::{READ_TWICE, StateArgs, StateInput};
+use super::network::{READ_TWICE, StateArgs, print_transfers};
 use super::stores::open_store;
 use super::ui::Ui;
 use super::values::Choice;
@@ -144,9 +144,12 @@ impl ExportArgs {
     }
 
     fn options(&self, is_stdout: bool, store_bytes: u64, ui: &Ui) -> Result<ExportOptions> {
-        let mut options = ExportOptions::default().filter(self.filter()?).data(self.data);
+        let snapshot = self.state.open(READ_TWICE, ui)?;
+        let mut options = ExportOptions::new(snapshot).filter(self.filter()?).data(self.data);
+        if !self.since.is_empty() {
+            options.since = Some(self.state.open_paths(&self.since, READ_TWICE, ui)?);
+        }
         options.order = self.order;
-        options.changes = !self.since.is_empty();
         let default_format = if is_stdout { TableFormat::Csv } else { TableFormat::Parquet };
         options.format = self.format.unwrap_or(default_format);
         if !self.tables.is_empty() {
@@ -182,13 +185,7 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         (None, Some(store)) => ExportTo::Store { store, scratch: choose_spill_dir(None) },
         (None, None) => ExportTo::Dir(args.output.clone()),
     };
-    let input = args.state.open(READ_TWICE, ui)?;
-    let mut since = None;
-    if !args.since.is_empty() {
-        since = Some(args.state.open_paths(&args.since, READ_TWICE, ui)?);
-    }
-    let states = ExportInput { snapshot: input.snapshot(), since: since.as_ref().map(StateInput::snapshot) };
-    let exported = export(states, to, &options, ui);
+    let exported = export(&options, to, ui);
     if stream.is_some_and(|stream| stream.is_closed) {
         // A reader such as `head` closes the pipe when it has read enough. As with other results, that
         // is not a failure.
@@ -196,8 +193,8 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         return Ok(());
     }
     print_report(&exported?, ui);
-    for input in [Some(&input), since.as_ref()].into_iter().flatten() {
-        input.print_transfers(ui);
+    for snapshot in [&options.snapshot].into_iter().chain(&options.since) {
+        print_transfers(snapshot, ui);
     }
     Ok(())
 }

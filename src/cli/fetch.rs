@@ -53,7 +53,7 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
         return Err(Error::usage("fetch gets archives from servers, and every source is on this machine")
             .with_hint("copy the archives with `cp`, then run `slotpress verify` on the copies"));
     }
-    let options = FetchOptions::new(Vec::new(), &args.output).find(find);
+    let options = FetchOptions::new(find, &args.output);
     let options = options.limits(limits).trusted(trusted).quorum(quorum);
     let client = args.transfer.client(args.max_rate)?;
     let report = fetch(&client, &options, ui)?;

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::json;
-use slotpress::inspect::{ArchiveInspection, BankFields, inspect_archive, inspect_ledger};
+use slotpress::inspect::{ArchiveInspection, BankFields, InspectOptions, inspect_archive, inspect_ledger};
 use slotpress::types::{Address, ArchiveName};
 use slotpress::verify::{CheckOptions, VerifyOptions};
 use slotpress::{Error, Result, Snapshot};
@@ -17,7 +17,7 @@ use slotpress_read::{AccountsSummary, RecordTotals, check_pair, find_account, in
 use super::arguments::ResourceArgs;
 use super::json::merge;
 use super::memory::{self, DECODING_WORKER_BYTES, INSPECTING_WORKER_BYTES};
-use super::network::{StateArgs, StateInput};
+use super::network::{StateArgs, print_transfers};
 use super::tables::{Table, TableBuilder, Unit, result_columns};
 use super::ui::Ui;
 use super::values;
@@ -52,7 +52,7 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     let reads_twice = is_by_owner || args.account.is_some();
     let input = args.state.open(reads_twice, ui)?;
     if let Some(pubkey) = args.account {
-        print_account(input.snapshot(), pubkey, threads, first_input, ui)?;
+        print_account(&input, pubkey, threads, first_input, ui)?;
     } else if is_by_owner {
         let check = CheckOptions::default().memory_bytes(memory_bytes);
         let options = VerifyOptions::default().threads(threads).check(check);
@@ -60,23 +60,24 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     } else {
         print_inspection(&input, threads, ui)?;
     }
-    input.print_transfers(ui);
+    print_transfers(&input, ui);
     Ok(())
 }
 
-fn print_inspection(input: &StateInput, threads: usize, ui: &Ui) -> Result<()> {
-    if let StateInput::Ledger(paths, slot) = input {
-        let ledger = inspect_ledger(paths, *slot, threads, ui)?;
+fn print_inspection(input: &Snapshot, threads: usize, ui: &Ui) -> Result<()> {
+    let options = InspectOptions::default().threads(threads);
+    if let Snapshot::Ledger { paths, slot, .. } = input {
+        let ledger = inspect_ledger(paths, *slot, &options, ui)?;
         let forks = hard_forks_row(&ledger.bank);
         let kind = "kind: bank snapshot, {layout}";
         let rows = [&[kind], BANK_ROWS, LEDGER_ROWS, &[&*forks]].concat();
         ui.print_report("inspect", &ledger.path.escaped(), &ledger, &rows);
     }
-    if let StateInput::Archives(full, Some(incremental)) = input {
+    if let Snapshot::Pair { full, incremental } = input {
         check_pair(full, incremental)?;
     }
-    for archive in input.archives() {
-        print_archive(&inspect_archive(archive, threads, ui)?, ui);
+    for archive in input.inputs() {
+        print_archive(&inspect_archive(archive, &options, ui)?, ui);
     }
     Ok(())
 }
@@ -157,14 +158,14 @@ const OWNER_ROWS_MAX: usize = 20;
 /// Limit on the printed data of an account: nearly every account has less, and it fills 64 lines.
 const DATA_BYTES_MAX: usize = 1024;
 
-fn print_accounts(input: &StateInput, owner: Option<Address>, options: &VerifyOptions, ui: &Ui) -> Result<()> {
-    let summary = inspect_accounts(input.snapshot(), owner, options, ui)?;
+fn print_accounts(input: &Snapshot, owner: Option<Address>, options: &VerifyOptions, ui: &Ui) -> Result<()> {
+    let summary = inspect_accounts(input, owner, options, ui)?;
     ui.print_object("accounts", &summary);
     for owner in &summary.owners {
         ui.print_object("owner", owner);
     }
     let mut paths = vec![summary.path.escaped()];
-    for incremental in input.archives().skip(1) {
+    for incremental in input.inputs().skip(1) {
         paths.push(incremental.path.escaped());
     }
     ui.print_part(&paths.join("\n"), &summary, ACCOUNTS_ROWS);
@@ -207,7 +208,7 @@ fn owners_table(summary: &AccountsSummary) -> Table {
 }
 
 /// Finds an account and prints it. `input_path` is the input as the user named it.
-fn print_account(input: Snapshot<'_>, pubkey: Address, threads: usize, input_path: &Path, ui: &Ui) -> Result<()> {
+fn print_account(input: &Snapshot, pubkey: Address, threads: usize, input_path: &Path, ui: &Ui) -> Result<()> {
     let Some(account) = find_account(input, pubkey, threads, ui)? else {
         let place = input_path.escaped();
         let error = Error::failed(format!("{place}: no storage holds the account {pubkey}"));

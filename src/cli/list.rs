@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde_json::json;
-use slotpress::catalog::{Archive, Catalog, FileFault, NodeChoice, Partial, find_partials};
+use slotpress::catalog::{Catalog, FileFault, ListedArchive, NodeChoice, Partial, find_partials};
 use slotpress::net::{Client, SourceLocation};
 use slotpress::{Error, Progress, Result, catalog};
 use slotpress_base::{EscapePath, clock};
@@ -99,7 +99,7 @@ fn print_report(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &U
     let now = clock::now();
     let choice = catalog.choice();
     for archive in catalog.archives() {
-        let has_name = |chosen: &Archive| chosen.name == archive.name;
+        let has_name = |chosen: &ListedArchive| chosen.name == archive.name;
         let is_chosen =
             choice.as_ref().is_some_and(|choice| has_name(choice.full) || choice.incremental.is_some_and(has_name));
         if args.newest && !is_chosen {
@@ -131,7 +131,7 @@ fn print_report(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &U
     ui.print_item("choice", catalog, "", &choice);
 }
 
-pub fn unusable_line(archive: &Archive, fault: &FileFault, now: SystemTime) -> String {
+pub fn unusable_line(archive: &ListedArchive, fault: &FileFault, now: SystemTime) -> String {
     let size = values::show_bytes(archive.size_bytes);
     let age = values::show_age(archive.age(now));
     let place = if archive.is_remote { "remote/" } else { "" };
@@ -217,15 +217,15 @@ pub fn request_catalog(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Cat
     Ok(Catalog::new(offers.into_iter().map(|offer| {
         let location = offer.location();
         let dir = location.rsplit_once('/').map_or("", |(dir, _)| dir);
-        Archive {
+        ListedArchive {
             modified_ns: offer.modified.map_or(0, unix_ns),
             bank_unix_seconds: offer.bank_time.map(|time| unix_ns(time) / 1_000_000_000),
-            ..Archive::new(offer.name, dir, offer.length_bytes.unwrap_or_default())
+            ..ListedArchive::new(offer.name, dir, offer.length_bytes.unwrap_or_default())
         }
     })))
 }
 
-fn show(archive: &Archive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
+fn show(archive: &ListedArchive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
     let mut text = String::from("{name}\n    ");
     text += if archive.size_bytes == 0 { "size not known" } else { "{size_bytes}" };
     text += if catalog.age_of(archive, now).is_some() { ", {age_seconds} old" } else { ", age unknown" };

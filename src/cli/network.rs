@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
-use slotpress::catalog::{Archive, Catalog};
+use slotpress::catalog::{Catalog, ListedArchive};
 use slotpress::net::{Client, ClientOptions, Cluster, FetchLimits, FindOptions, MaxAge, SourceLocation, Url};
 use slotpress::types::{ArchiveName, Root};
-use slotpress::{CancelToken, Error, ErrorKind, LedgerPaths, NamedArchive, Result, Snapshot};
+use slotpress::{ArchiveInput, CancelToken, Error, ErrorKind, LocalArchive, Result, Snapshot};
 use slotpress_base::EscapePath;
 use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_url, parse_url, show_url, url_of_host};
 use slotpress_read::SharedSource;
@@ -182,12 +182,17 @@ pub fn refuse_url(path: &Path, make_hint: &dyn Fn(&str) -> String) -> Result<()>
 /// Value of `reads_twice` for commands that read parts of an archive twice.
 pub const READ_TWICE: bool = true;
 
+/// Opens an archive on this machine: a file, or standard input for `-`.
+pub fn open_local(path: &Path) -> Result<LocalArchive> {
+    if path.as_os_str() == "-" { LocalArchive::from_stdin() } else { Ok(LocalArchive::from(path)) }
+}
+
 /// Opens an archive named on the command line by its path or its URL. Archives on a server without
 /// ranges can be read only once.
-pub fn open_archive(path: &Path, reads_twice: bool, args: &NetworkArgs, ui: &Ui) -> Result<NamedArchive> {
+pub fn open_archive(path: &Path, reads_twice: bool, args: &NetworkArgs, ui: &Ui) -> Result<ArchiveInput> {
     let Some(text) = list::as_url(path) else {
         refuse_url(path, &|url| format!("for a server, write {url}"))?;
-        return Ok(NamedArchive::from_path(path));
+        return Ok(ArchiveInput::from_path(path));
     };
     let url = match text.parse::<SourceLocation>()? {
         SourceLocation::ArchiveUrl(url) => url,
@@ -212,10 +217,10 @@ pub fn open_archive(path: &Path, reads_twice: bool, args: &NetworkArgs, ui: &Ui)
     } else {
         Arc::new(StreamSource::open(&client, remote, stop)?)
     };
-    Ok(NamedArchive::from_source(source, name))
+    Ok(ArchiveInput::from_source(source, name))
 }
 
-pub fn print_transfer(archive: &NamedArchive, ui: &Ui) {
+pub fn print_transfer(archive: &ArchiveInput, ui: &Ui) {
     let Some(source) = &archive.source else { return };
     let Some(totals) = source.transfer_totals() else { return };
     let file_bytes = archive.length_bytes().unwrap_or_default();
@@ -227,7 +232,7 @@ pub fn print_transfer(archive: &NamedArchive, ui: &Ui) {
 
 /// Returns the path of an archive, or its URL with the user and password of the place where it was
 /// found.
-pub fn path_with_credentials(archive: &Archive, place: &Path) -> PathBuf {
+pub fn path_with_credentials(archive: &ListedArchive, place: &Path) -> PathBuf {
     let path = archive.path();
     let url = |path: &Path| list::as_url(path).and_then(|text| parse_url(text).ok());
     let (Some(place), Some(mut archive)) = (url(place), url(&path)) else { return path };
@@ -256,7 +261,7 @@ pub fn list_inputs(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) ->
                     return Err(Error::usage(format!("{path} does not have the name of an archive")));
                 };
                 let dir = path.parent().unwrap_or(Path::new(""));
-                archives.push(Archive::new(name, dir, 0));
+                archives.push(ListedArchive::new(name, dir, 0));
             }
             Ok(Some(Catalog::with_copies(archives)))
         }
@@ -306,16 +311,13 @@ pub struct StateArgs {
     pub network: NetworkArgs,
 }
 
-/// A ledger and the slot of its bank snapshot, or a full archive and possibly an incremental one.
-pub enum StateInput {
-    Ledger(LedgerPaths, Option<u64>),
-    Archives(NamedArchive, Option<NamedArchive>),
-}
-
 impl StateArgs {
-    pub fn open(&self, reads_twice: bool, ui: &Ui) -> Result<StateInput> {
+    pub fn open(&self, reads_twice: bool, ui: &Ui) -> Result<Snapshot> {
         match self.open_paths(&self.inputs, reads_twice, ui)? {
-            StateInput::Ledger(paths, _) => Ok(StateInput::Ledger(self.directories.paths(&paths.ledger), self.slot)),
+            Snapshot::Ledger { paths, .. } => {
+                let paths = self.directories.paths(&paths.ledger);
+                Ok(Snapshot::Ledger { paths, slot: self.slot, base_slot: None })
+            }
             _ if self.slot.is_some() => Err(Error::usage("--slot is for a ledger directory, not for an archive")
                 .with_hint("--expect-slot compares an archive's slot")),
             archives => Ok(archives),
@@ -323,43 +325,25 @@ impl StateArgs {
     }
 
     /// Opens the archives that [`choose_archives`] chooses from these paths, or a ledger.
-    pub fn open_paths(&self, paths: &[PathBuf], reads_twice: bool, ui: &Ui) -> Result<StateInput> {
+    pub fn open_paths(&self, paths: &[PathBuf], reads_twice: bool, ui: &Ui) -> Result<Snapshot> {
         let open = |path: &PathBuf| open_archive(path, reads_twice, &self.network, ui);
         match choose_archives(paths, Some(&self.network), ui)?.as_slice() {
             [ledger] if ledger.is_dir() => {
                 values::check_ledger(ledger)?;
-                Ok(StateInput::Ledger(LedgerPaths::new(ledger), None))
+                Ok(Snapshot::ledger(ledger))
             }
             paths if paths.iter().any(|path| path.is_dir()) => {
                 Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"))
             }
             [] => Err(Error::usage("no archive is given")),
-            [full] => Ok(StateInput::Archives(open(full)?, None)),
-            [full, incremental, ..] => Ok(StateInput::Archives(open(full)?, Some(open(incremental)?))),
+            [full] => Ok(Snapshot::archive(open(full)?)),
+            [full, incremental, ..] => Ok(Snapshot::pair(open(full)?, open(incremental)?)),
         }
     }
 }
 
-impl StateInput {
-    pub fn snapshot(&self) -> Snapshot<'_> {
-        match self {
-            Self::Ledger(paths, slot) => Snapshot::Ledger { paths, slot: *slot, base_slot: None },
-            Self::Archives(full, incremental) => Snapshot::archives(full, incremental.as_ref()),
-        }
-    }
-
-    /// Returns the archives, the full one first; none for a ledger.
-    pub fn archives(&self) -> impl Iterator<Item = &NamedArchive> {
-        let archives = match self {
-            Self::Ledger(..) => [None, None],
-            Self::Archives(full, incremental) => [Some(full), incremental.as_ref()],
-        };
-        archives.into_iter().flatten()
-    }
-
-    pub fn print_transfers(&self, ui: &Ui) {
-        for archive in self.archives() {
-            print_transfer(archive, ui);
-        }
+pub fn print_transfers(snapshot: &Snapshot, ui: &Ui) {
+    for archive in snapshot.inputs() {
+        print_transfer(archive, ui);
     }
 }

@@ -1,4 +1,4 @@
-//! Runs `slotpress prune` on directories and stores. The library's `keep_reasons` decides which
+//! Runs `slotpress prune` on directories and stores. The library's `plan_prune` decides which
 //! archives to keep.
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use slotpress::catalog::{
-    Archive, Catalog, FileFault, Keep, KeepReason, UnusableFile, find_partials, keep_reasons, remove_archive,
+    Catalog, FileFault, Keep, KeepReason, ListedArchive, PruneDecision, UnusableFile, find_partials, plan_prune,
+    remove_archive,
 };
 use slotpress::stores::{Store, Target};
 use slotpress::types::Space;
@@ -79,7 +80,7 @@ impl PruneArgs {
 }
 
 struct Decision<'a> {
-    archive: &'a Archive,
+    archive: &'a ListedArchive,
     should_remove: bool,
     kept_because: Option<&'static str>,
     fault: Option<&'a FileFault>,
@@ -100,7 +101,8 @@ impl<'a> Decision<'a> {
         Self { archive, should_remove, kept_because: None, fault: Some(fault), kept_line }
     }
 
-    fn for_archive(archive: &'a Archive, keep_reason: Option<KeepReason>) -> Self {
+    fn from_plan(planned: PruneDecision<'a>) -> Self {
+        let PruneDecision { archive, keep_reason, .. } = planned;
         let kept_because = keep_reason.map(KeepReason::as_str);
         let mut kept_line = String::new();
         if let Some(why) = kept_because {
@@ -142,7 +144,7 @@ fn prune_target(target: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
         }
         refuse_published(&store, ui)?;
         let catalog = stores::read_catalog(&store, times, &args.connection, ui)?;
-        let remove = |archive: &Archive| store.delete(&archive.name.to_string(), ui);
+        let remove = |archive: &ListedArchive| store.delete(&archive.name.to_string(), ui);
         return prune(target, &catalog, &remove, args, ui);
     }
     refuse_published(&Store::from_dir(Arc::new(KeptDir::open(target)?)), ui)?;
@@ -179,7 +181,7 @@ fn refuse_published(store: &Store, ui: &Ui) -> Result<()> {
 fn prune(
     dir: &Path,
     catalog: &Catalog,
-    remove: &dyn Fn(&Archive) -> Result<()>,
+    remove: &dyn Fn(&ListedArchive) -> Result<()>,
     args: &PruneArgs,
     ui: &Ui,
 ) -> Result<()> {
@@ -194,9 +196,7 @@ fn prune(
         let dir = dir.escaped();
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
     }
-    let reasons = keep_reasons(catalog, &keep, now);
-    let archives = catalog.archives().iter().zip(reasons);
-    let mut planned = Vec::from_iter(archives.map(|(archive, reason)| Decision::for_archive(archive, reason)));
+    let mut planned = Vec::from_iter(plan_prune(catalog, &keep, now).into_iter().map(Decision::from_plan));
     // Remove incremental archives before full ones: if the run is interrupted, no incremental archive
     // is left without its full archive.
     planned.sort_by_key(|decision| decision.archive.is_full());
@@ -257,7 +257,7 @@ fn prune(
     last_error.map_or(Ok(()), Err)
 }
 
-fn show_with_size(archive: &Archive) -> String {
+fn show_with_size(archive: &ListedArchive) -> String {
     let size = values::show_bytes(archive.size_bytes);
     format!("{} ({size})", archive.path().escaped())
 }

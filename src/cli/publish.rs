@@ -9,7 +9,6 @@ use serde_json::json;
 use slotpress::catalog::Keep;
 use slotpress::program::decoding_side_bytes;
 use slotpress::publish::{PublishEvent, PublishOptions, Writer, publish};
-use slotpress::recompress::RecompressOptions;
 use slotpress::stores::Target;
 use slotpress::verify::CheckOptions;
 use slotpress::{Error, Result};
@@ -157,9 +156,8 @@ fn make_options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     }
     let encoding = args.encoding.options().memory_bytes(args.resources.memory);
     let encoding = set_workers(encoding, other_bytes, &args.resources.workers, ui)?;
-    let encoding = encoding.io_policy(args.io_policy.apply(ui));
-    let check = CheckOptions::default().memory_bytes(memory_bytes);
-    options.recompress = RecompressOptions::default().encoding(encoding).check(check);
+    options.encoding = encoding.io_policy(args.io_policy.apply(ui));
+    options.check = CheckOptions::default().memory_bytes(memory_bytes);
     if let Some(pins) = &args.pins {
         options.pins = pins.clone();
     }

@@ -4,15 +4,14 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
-use slotpress::archive::{ArchiveOptions, ledger_as_archive};
 use slotpress::program::decoding_side_bytes;
-use slotpress::rebase::{RebaseInput, RebaseOptions, rebase};
+use slotpress::rebase::{RebaseOptions, rebase};
 use slotpress::{Error, Result};
 use slotpress_base::EscapePath;
 
 use super::archive::NEW_ARCHIVE_ROW;
 use super::arguments::ExpectedArgs;
-use super::network::{READ_TWICE, StateArgs, StateInput, open_archive, print_transfer};
+use super::network::{READ_TWICE, StateArgs, open_archive, print_transfer, print_transfers};
 use super::output::{NewArchiveArgs, Output, path_or_name};
 use super::ui::Ui;
 
@@ -68,25 +67,15 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     };
     let other_bytes = decoding_side_bytes(new_archive.encoding.frame_size) + check.memory_bytes;
     let encoding = new_archive.options(&output, other_bytes, ui)?;
-    let options = RebaseOptions::default().encoding(encoding.clone()).check(check);
     let onto = open_archive(&args.onto, READ_TWICE, network, ui)?;
     let state = args.state.open(READ_TWICE, ui)?;
-    let ledger;
-    let (full, incremental) = match &state {
-        StateInput::Archives(full, incremental) => (full, incremental.as_ref()),
-        StateInput::Ledger(paths, slot) => {
-            let options = ArchiveOptions::new(&paths.ledger).paths(paths.clone()).slot(*slot).encoding(encoding);
-            ledger = ledger_as_archive(&options, ui)?;
-            (&ledger, None)
-        }
-    };
-    let input = RebaseInput { new: full, incremental, onto: &onto };
-    let Some(report) = new_archive.write(&mut output, ui, |sink| rebase(input, sink, &options, ui))? else {
+    let options = RebaseOptions::new(state, onto).encoding(encoding).check(check);
+    let Some(report) = new_archive.write(&mut output, ui, |sink| rebase(&options, sink, ui))? else {
         return Ok(());
     };
     let path = path_or_name(&report.archive).escaped();
     ui.print_report("rebase", &path, &report, REPORT_ROWS);
-    state.print_transfers(ui);
-    print_transfer(&onto, ui);
+    print_transfers(&options.state, ui);
+    print_transfer(&options.onto, ui);
     Ok(())
 }

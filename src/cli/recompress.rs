@@ -1,18 +1,16 @@
 //! Runs `slotpress recompress`, and prints its report.
 
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use slotpress::program::decoding_side_bytes;
-use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::recompress::{RecompressOptions, recompress};
 use slotpress::{Error, Result};
-use slotpress_base::{EscapePath, IoContext};
+use slotpress_base::EscapePath;
 
 use super::archive::NEW_ARCHIVE_ROW;
 use super::arguments::{COMPLETE_ROW, CheckArgs, STATE_ROW};
-use super::network::{ConnectionArgs, choose_archives, refuse_url};
+use super::network::{ConnectionArgs, choose_archives, open_local, refuse_url};
 use super::output::{NewArchiveArgs, Output, path_or_name};
 use super::ui::Ui;
 use super::values;
@@ -67,16 +65,8 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     let other_bytes = decoding_side_bytes(new_archive.encoding.frame_size) + check.memory_bytes;
     let encoding = new_archive.options(&output, other_bytes, ui)?;
     for (number, archive) in archives.iter().enumerate() {
-        let source = if is_stream(archive) {
-            // Do not read through the standard library's buffer: waiting until the file descriptor is
-            // readable would miss bytes in that buffer.
-            let input = std::io::stdin().as_fd().try_clone_to_owned();
-            let input = input.or_path("open", Path::new("standard input"))?;
-            RecompressSource::Stream(File::from(input))
-        } else {
-            RecompressSource::File(archive.clone())
-        };
-        let mut options = RecompressOptions::default().encoding(encoding.clone()).check(check.clone());
+        let archive = open_local(archive)?;
+        let mut options = RecompressOptions::new(archive).encoding(encoding.clone()).check(check.clone());
         options.base_slot = args.base_slot;
         options.base = if number > 0 { Some(archives[0].clone()) } else { args.base.clone() };
         if number + 1 < archives.len() {
@@ -85,7 +75,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
             options.check.expect_hash = None;
             options.check.expect_slot = None;
         }
-        let report = new_archive.write(&mut output, ui, |sink| recompress(source, sink, &options, ui))?;
+        let report = new_archive.write(&mut output, ui, |sink| recompress(&options, sink, ui))?;
         if let Some(report) = &report {
             let path = path_or_name(&report.archive).escaped();
             ui.print_report("recompress", &path, report, REPORT_ROWS);

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use slotpress::restore::{RestoreOptions, RestoreReport, RestoreSource, TargetOptions, restore};
+use slotpress::restore::{RestoreOptions, RestoreReport, TargetOptions, restore};
 use slotpress::types::Root;
 use slotpress::{Error, Progress, Result};
 use slotpress_base::text::{self, EscapePath};
 
 use super::arguments::{COMPLETE_ROW, NewLedgerArgs, RestoringArgs, STATE_ROW};
 use super::json::merge;
-use super::network::{choose_archives, refuse_url};
+use super::network::{choose_archives, open_local, refuse_url};
 use super::ui::Ui;
 use super::values::quote_for_shell;
 
@@ -50,12 +50,9 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         return Err(directory_error(dir));
     }
     let target = args.new_ledger.target_options(&args.restoring, 0, ui)?;
-    let source_of = |path: &PathBuf| {
-        if path.as_os_str() == "-" { RestoreSource::StandardInput } else { RestoreSource::from(path) }
-    };
-    let mut options = RestoreOptions::new(source_of(&archives[0]), target).expect_roots(args.expect_root.clone());
+    let mut options = RestoreOptions::new(open_local(&archives[0])?, target).expect_roots(args.expect_root.clone());
     options.move_archives = args.move_archives;
-    options.incremental = archives.get(1).map(source_of);
+    options.incremental = archives.get(1).map(|path| open_local(path)).transpose()?;
     let report = restore(&options, ui)?;
     print_report(&report, &options.target, ui);
     let elapsed =

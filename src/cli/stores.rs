@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use slotpress::catalog::{Archive, Catalog};
+use slotpress::catalog::{Catalog, ListedArchive};
 use slotpress::net::Client;
 use slotpress::stores::{S3Options, Store, StoreOptions, Target};
 use slotpress::types::ArchiveName;
@@ -96,7 +96,7 @@ pub fn read_catalog(store: &Store, times: BankTimes, args: &ConnectionArgs, ui: 
     for object in store.list(ui)? {
         let Some(name) = ArchiveName::parse(&object.name) else { continue };
         ui.check()?;
-        let mut archive = Archive::new(name, &dir, object.length_bytes);
+        let mut archive = ListedArchive::new(name, &dir, object.length_bytes);
         archive.modified_ns = unix_ns(object.modified);
         if times == BankTimes::Read || !archive.is_full() {
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;

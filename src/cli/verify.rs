@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Args;
 use serde_json::json;
-use slotpress::catalog::{Archive, Catalog};
+use slotpress::catalog::{Catalog, ListedArchive};
 use slotpress::types::Root;
 use slotpress::verify::{
     ArchiveVerdict, CatalogVerdict, Check, CheckMode, Completeness, Failure, SnapshotClient, VerifyOptions,
@@ -18,7 +18,7 @@ use slotpress_read::{client_names, merge_versions};
 
 use super::arguments::{CheckArgs, ResourceArgs};
 use super::memory::{self, DECODING_WORKER_BYTES};
-use super::network::{StateArgs, list_inputs, open_archive, path_with_credentials};
+use super::network::{StateArgs, list_inputs, open_archive, path_with_credentials, print_transfers};
 use super::ui::Ui;
 use super::values::Choice;
 use super::{render, values};
@@ -99,16 +99,15 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         };
         return verify_all(&catalog, place, &options, args, ui);
     }
-    let input = args.state.open(args.reads_twice(args.check.check), ui)?;
-    let mut snapshot = input.snapshot();
+    let mut snapshot = args.state.open(args.reads_twice(args.check.check), ui)?;
     if let Snapshot::Ledger { base_slot, .. } = &mut snapshot {
         *base_slot = args.base_slot;
     } else if args.base_slot.is_some() {
         return Err(Error::usage("--base-slot is for an unpacked archive: an archive has it in its name"));
     }
-    let report = verify(snapshot, &options, ui)?;
+    let report = verify(&snapshot, &options, ui)?;
     print_report(&report, ui);
-    input.print_transfers(ui);
+    print_transfers(&snapshot, ui);
     require_valid(&report)
 }
 
@@ -282,11 +281,11 @@ fn verify_all(
     if expected.expect_hash.is_some() || expected.expect_slot.is_some() || !args.expect_root.is_empty() {
         return Err(Error::usage("--expect-hash, --expect-slot and --expect-root are about one archive"));
     }
-    let open = |archive: &Archive, mode| {
+    let open = |archive: &ListedArchive, mode| {
         let path = place.map_or_else(|| archive.path(), |place| path_with_credentials(archive, place));
         open_archive(&path, args.reads_twice(mode), &args.state.network, ui)
     };
-    let verdict = verify_catalog(catalog, open, options, ui, |verdict| print_verdict(verdict, ui))?;
+    let verdict = verify_catalog(catalog, options, ui, open, |verdict| print_verdict(verdict, ui))?;
     ui.print_object("verified", &verdict);
     ui.say(&summary_line(&verdict));
     verdict.require_ok(&place.map_or("the list".to_string(), |place| place.escaped()))

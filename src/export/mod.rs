@@ -1,22 +1,34 @@
-//! Exports the accounts of a state as tables that database engines read. Only the newest version of
-//! each account is exported.
+//! Exports the newest version of each account as tables: Parquet files, or CSV in a stream.
 //!
-//! [`visit_state`] passes accounts to workers ([`visitor`]), which turn them into batches of rows
-//! ([`table`]). Writers write the rows to files with temporary names ([`parts`]). The files get their
-//! final names only after the state was checked ([`output`]).
+//! `visit_state` passes accounts to workers (`visitor`), which turn them into batches of rows
+//! (`table`). Writers write the rows to files with temporary names (`parts`). The files get their
+//! final names only after the state was checked (`output`).
+//!
+//! ```no_run
+//! use slotpress::{NoProgress, Snapshot};
+//! use slotpress::export::{ExportOptions, ExportTo, Filter, export};
+//!
+//! let snapshot = Snapshot::archive("/mnt/snapshots/snapshot-350006937-….tar.zst");
+//! let stake_program = "Stake11111111111111111111111111111111111111".parse()?;
+//! let filter = Filter::default().owners([stake_program].into());
+//! let options = ExportOptions::new(snapshot).filter(filter);
+//! let report = export(&options, ExportTo::Dir("/mnt/tables".into()), &NoProgress)?;
+//! println!("{} rows of slot {}", report.tables[0].rows, report.facts.slot);
+//! # Ok::<(), slotpress::Error>(())
+//! ```
 
 mod cells;
 mod chain;
 mod changes;
 mod column;
-pub mod filter;
-pub mod output;
-pub mod parts;
+mod filter;
+mod output;
+mod parts;
 mod report;
 mod rows;
 mod sort;
 mod subset;
-pub mod table;
+mod table;
 mod visitor;
 
 use derive_setters::Setters;
@@ -27,12 +39,14 @@ use slotpress_base::{Error, Progress, Result, SpaceWatch, Stopwatch};
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_read::{Snapshot, VerifyOptions, visit_state};
 
-use filter::Filter;
-use output::{ExportOutput, ExportTo};
+pub use filter::{Filter, Memcmp};
+use output::ExportOutput;
+pub use output::ExportTo;
+pub use parts::ExportedFile;
 use parts::{ENCODER_BYTES, FILE_BYTES, GROUP_BYTES, TableWriter};
 pub use report::{ExportReport, Manifest, SourceFields, TableFields};
 use sort::SortRun;
-use table::Table;
+pub use table::Table;
 use visitor::Exporter;
 
 /// Version of the columns. Changes whenever they do.
@@ -114,10 +128,16 @@ pub enum RowOrder {
     Unordered,
 }
 
-/// Settings of an export.
+/// Snapshot and settings of an export.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ExportOptions {
+    /// The snapshot whose accounts are exported.
+    pub snapshot: Snapshot,
+    /// Exports only what changed since this older snapshot, which must be the output's latest state.
+    /// Default: none; then all accounts are exported.
+    #[setters(into)]
+    pub since: Option<Snapshot>,
     /// Tables to write, each once. Default: the table of all accounts.
     pub tables: Vec<Table>,
     /// Accounts to export. Default: all.
@@ -128,8 +148,6 @@ pub struct ExportOptions {
     /// others and in a stream.
     #[setters(into)]
     pub order: Option<RowOrder>,
-    /// Exports only what changed since an older state, which [`export`] then needs too. Default: false.
-    pub changes: bool,
     /// Format of the files. Default: Parquet.
     pub format: TableFormat,
     /// Settings for reading and checking the state. Default: checks the state on all cores, in 1
@@ -143,23 +161,23 @@ pub struct ExportOptions {
     pub file_bytes: u64,
 }
 
-impl Default for ExportOptions {
-    fn default() -> Self {
+impl ExportOptions {
+    /// Creates options that export all accounts of a snapshot.
+    pub fn new(snapshot: Snapshot) -> Self {
         Self {
+            snapshot,
+            since: None,
             tables: vec![Table::Accounts],
             filter: Filter::default(),
             data: DataPart::None,
             order: None,
-            changes: false,
             format: TableFormat::Parquet,
             verify: VerifyOptions::default(),
             memory_bytes: 1 << 30,
             file_bytes: FILE_BYTES,
         }
     }
-}
 
-impl ExportOptions {
     /// Returns the memory for the rows of one worker, and for encoding them if they are not sorted.
     pub fn worker_bytes(&self) -> u64 {
         let table_bytes = |table: &Table| {
@@ -192,7 +210,7 @@ impl ExportOptions {
     pub(crate) fn row_order(&self, table: Table) -> RowOrder {
         // Sorting all data would take as much of the temporary directory as the data does.
         let is_large = table == Table::Accounts && self.data != DataPart::None && self.filter.is_empty();
-        if self.changes {
+        if self.since.is_some() {
             return RowOrder::Clustered;
         }
         self.order.unwrap_or(if is_large { RowOrder::Unordered } else { RowOrder::Clustered })
@@ -223,7 +241,7 @@ impl ExportOptions {
         if is_stream && self.order == Some(RowOrder::Clustered) {
             return Err(Error::usage("a stream takes rows as they are read").with_hint("export into a directory"));
         }
-        if self.changes && (is_stream || self.order == Some(RowOrder::Unordered)) {
+        if self.since.is_some() && (is_stream || self.order == Some(RowOrder::Unordered)) {
             return Err(Error::usage("changes are found by sorting the rows of both states, and written as files")
                 .with_hint("export into a directory, in order"));
         }
@@ -240,7 +258,7 @@ impl ExportOptions {
             return Err(Error::usage(message).with_hint("export it in another run, without that filter"));
         }
         let takes_accounts = self.format.takes_accounts();
-        if takes_accounts && self.changes {
+        if takes_accounts && self.since.is_some() {
             return Err(Error::usage("a test validator takes whole states, not changes"));
         }
         let is_plain = self.tables == [Table::Accounts] && self.data == DataPart::None;
@@ -255,58 +273,31 @@ impl ExportOptions {
     }
 }
 
-fn archive_name<'a>(input: &Snapshot<'a>) -> Option<&'a ArchiveName> {
-    match input {
-        Snapshot::Archive(archive) | Snapshot::Pair { incremental: archive, .. } => archive.name.as_ref(),
-        Snapshot::Ledger { .. } => None,
-    }
+fn archive_name(snapshot: &Snapshot) -> Option<&ArchiveName> {
+    snapshot.inputs().next_back()?.name.as_ref()
 }
 
-fn is_incremental_alone(input: &Snapshot<'_>) -> bool {
-    let Snapshot::Archive(archive) = input else { return false };
+fn is_incremental_alone(snapshot: &Snapshot) -> bool {
+    let Snapshot::Archive(archive) = snapshot else { return false };
     let name = archive.name.as_ref();
     name.is_some_and(|name| name.base_slot.is_some())
-}
-
-/// The snapshots that [`export`] reads.
-#[derive(Clone, Copy, Debug)]
-pub struct ExportInput<'a> {
-    /// The snapshot whose accounts are exported.
-    pub snapshot: Snapshot<'a>,
-    /// An older snapshot. Given if, and only if, [`ExportOptions::changes`] is set: then only the changes
-    /// since this snapshot are exported.
-    pub since: Option<Snapshot<'a>>,
-}
-
-impl<'a> From<Snapshot<'a>> for ExportInput<'a> {
-    fn from(snapshot: Snapshot<'a>) -> Self {
-        Self { snapshot, since: None }
-    }
 }
 
 /// Writes the accounts of a state as tables. Files get their names only if the state is right, or
 /// if the caller asked not to check it. A stream gets rows before the state is checked.
 ///
-/// With `since`, writes only the changes since that older state, which must be the output's latest
-/// state. Checks both states; compares an expected slot or hash with the new state only.
+/// With [`since`](ExportOptions::since), checks both states, and compares an expected slot or hash
+/// with the new state only.
 ///
 /// # Errors
 /// See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if an incremental
 /// archive is given without its full one, if the output already has the slot, or its latest state
 /// is not `since`, or if the disk or store fails.
-pub fn export<'a>(
-    input: impl Into<ExportInput<'a>>,
-    destination: ExportTo<'_>,
-    options: &ExportOptions,
-    progress: &dyn Progress,
-) -> Result<ExportReport> {
+pub fn export(options: &ExportOptions, destination: ExportTo<'_>, progress: &dyn Progress) -> Result<ExportReport> {
     let stopwatch = Stopwatch::start();
-    let ExportInput { snapshot: input, since } = input.into();
+    let ExportOptions { snapshot, since, .. } = options;
     options.check(matches!(destination, ExportTo::Stream(_)))?;
-    if options.changes != since.is_some() {
-        return Err(Error::usage("an export since an older state has changes only"));
-    }
-    if is_incremental_alone(&input) || since.as_ref().is_some_and(is_incremental_alone) {
+    if is_incremental_alone(snapshot) || since.as_ref().is_some_and(is_incremental_alone) {
         return Err(
             Error::usage("an incremental archive alone is not a whole state").with_hint("give its full archive too")
         );
@@ -321,7 +312,7 @@ pub fn export<'a>(
         }
     };
     let old = since.as_ref().map(archive_name);
-    if let (Some(output), Some(new), None | Some(Some(_))) = (&output, archive_name(&input), old) {
+    if let (Some(output), Some(new), None | Some(Some(_))) = (&output, archive_name(snapshot), old) {
         // Refuse an occupied output before the state is read.
         let old = old.flatten().map(|old| (old.slot, old.hash));
         let planned = options.planned_fields(new.slot, old);
@@ -329,7 +320,7 @@ pub fn export<'a>(
     }
     let watch = SpaceWatch::default();
     let (facts, tables) = match &output {
-        Some(output) if options.format.takes_accounts() => subset::write_accounts(input, options, output, progress)?,
+        Some(output) if options.format.takes_accounts() => subset::write_accounts(options, output, progress)?,
         output => {
             let mut writers = Vec::new();
             if let Some(output) = output {
@@ -346,7 +337,7 @@ pub fn export<'a>(
                 visit_state(since, &verify, progress, &exporter)?;
                 exporter.end_old_state()?;
             }
-            let report = visit_state(input, &options.verify, progress, &exporter)?;
+            let report = visit_state(snapshot, &options.verify, progress, &exporter)?;
             exporter.finish(&report)?
         }
     };

@@ -154,8 +154,11 @@ impl<'a> TableWriter<'a> {
         let encoders = to_usize(encoders).clamp(1, verify.threads.max(1));
         progress.stage(Stage::Writing, None);
         let rows = sorter.take_sorted_rows(memory_bytes / 8, verify.threads, progress)?;
-        let rows: Box<dyn Iterator<Item = Result<Vec<u8>>> + Send> =
-            if self.options.changes { Box::new(find_changes(self.table, rows, progress)) } else { Box::new(rows) };
+        let rows: Box<dyn Iterator<Item = Result<Vec<u8>>> + Send> = if self.options.since.is_some() {
+            Box::new(find_changes(self.table, rows, progress))
+        } else {
+            Box::new(rows)
+        };
         let groups = group_rows(rows, GROUP_ROWS, GROUP_BYTES);
         let new_encoder = || Ok(|group: Vec<u8>, _: &mut Vec<u8>| self.encode(&group));
         let append = &mut |_: &[u8], encoded| self.append(encoded);

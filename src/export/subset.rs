@@ -15,7 +15,7 @@ use serde_json::json;
 use slotpress_base::{Error, IoContext, Progress, Result, SpaceWatch, text};
 use slotpress_format::ledger::programs::UPGRADEABLE_LOADER;
 use slotpress_format::{Address, LoaderAccount, Record, RecordHeader, TokenData, programdata_candidates};
-use slotpress_read::{Snapshot, StateFacts, StateVisitor, StateWorker, StorageRef, visit_state};
+use slotpress_read::{StateFacts, StateVisitor, StateWorker, StorageRef, visit_state};
 
 use super::filter::{Filter, parse_token};
 use super::output::{ExportOutput, slot_dir};
@@ -58,7 +58,6 @@ struct Subset<'a> {
 
 /// Writes accounts into the work directory. Returns the fields of the manifest.
 pub(super) fn write_accounts(
-    input: Snapshot<'_>,
     options: &ExportOptions,
     output: &ExportOutput,
     progress: &dyn Progress,
@@ -75,13 +74,13 @@ pub(super) fn write_accounts(
         manifest: OnceLock::new(),
         found: Mutex::default(),
     };
-    let report = visit_state(input, &options.verify, progress, &subset)?;
+    let report = visit_state(&options.snapshot, &options.verify, progress, &subset)?;
     let FoundAccounts { files, named } = subset.found.get_mut();
     named.retain(|address, _| !files.contains_key(address));
     if !named.is_empty() {
         subset.named = std::mem::take(named);
         subset.filter = None;
-        visit_state(input, &options.verify, progress, &subset)?;
+        visit_state(&options.snapshot, &options.verify, progress, &subset)?;
     }
     let files = std::mem::take(&mut subset.found.get_mut().files);
     let mut files: Vec<ExportedFile> = files.into_values().collect();

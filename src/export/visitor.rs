@@ -194,7 +194,7 @@ impl StateVisitor for Exporter<'_, '_> {
             require_newer_state(old, facts.bank)?;
         }
         let manifest = Manifest::new(facts, self.old_bank.as_ref(), options);
-        let is_old = options.changes && self.old_bank.is_none();
+        let is_old = options.since.is_some() && self.old_bank.is_none();
         if let Some(output) = self.output
             && !is_old
         {
@@ -224,7 +224,7 @@ impl StateVisitor for Exporter<'_, '_> {
 
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
         let idle = self.idle_batches.lock().pop();
-        let is_new = self.options.changes.then_some(self.old_bank.is_some());
+        let is_new = self.options.since.is_some().then_some(self.old_bank.is_some());
         let new_batch = |table: &Table| RowBatch::new(*table, self.options, is_new);
         let batches = idle.unwrap_or_else(|| self.options.tables.iter().map(new_batch).collect());
         Box::new(ExportWorker { exporter: self, batches })

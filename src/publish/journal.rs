@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use slotpress_base::{Error, EscapePath, IoContext, KeptDir, Result};
 use slotpress_format::ArchiveName;
-use slotpress_read::catalog::Archive;
+use slotpress_read::catalog::ListedArchive;
 use slotpress_read::{StagedFile, unix_ns};
 use slotpress_stores::UploadState;
 
@@ -86,8 +86,8 @@ impl FileIdentity {
     }
 }
 
-impl From<&Archive> for FileIdentity {
-    fn from(archive: &Archive) -> Self {
+impl From<&ListedArchive> for FileIdentity {
+    fn from(archive: &ListedArchive) -> Self {
         Self {
             device: archive.file_id.device,
             inode: archive.file_id.inode,

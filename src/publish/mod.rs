@@ -34,11 +34,11 @@ use derive_setters::Setters;
 pub use report::event::{PublishEvent, ReadyArchive};
 use slotpress_base::{Error, Result};
 use slotpress_net::ClientOptions;
-use slotpress_read::Keep;
+use slotpress_read::{CheckOptions, Keep};
 use slotpress_stores::{StoreOptions, Target};
 pub use watcher::publish;
 
-use crate::recompress::RecompressOptions;
+use crate::archive::encoding::EncodingOptions;
 
 /// Client that writes the archives, which determines how they can be pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +76,10 @@ pub struct PublishOptions {
     /// Firedancer, which is safe for every client.
     #[setters(into)]
     pub writer: Option<Writer>,
-    /// Settings for checking and recompressing.
-    pub recompress: RecompressOptions,
+    /// Format, level, frames, threads and memory of the published archives.
+    pub encoding: EncodingOptions,
+    /// Checks that are made before an archive is published. Default: all, including the state.
+    pub check: CheckOptions,
     /// Publishes archives as they are after checking them, without recompressing. Default: false.
     pub as_is: bool,
     /// Minimum time between two incremental archives. Full ones are all published. Default: 5
@@ -136,7 +138,8 @@ impl PublishOptions {
             stores: StoreOptions::default().give_up_after(GIVE_UP_AFTER).wait_for_first(true),
             client: ClientOptions::default(),
             writer: None,
-            recompress: RecompressOptions::default(),
+            encoding: EncodingOptions::default(),
+            check: CheckOptions::default(),
             as_is: false,
             every: Duration::from_secs(300),
             pin_bytes: None,

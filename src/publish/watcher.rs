@@ -13,7 +13,7 @@ use slotpress_base::{
     CancelToken, Error, ErrorKind, EscapePath, Progress, ProgressEvent, Result, free_bytes, panic_point,
 };
 use slotpress_net::Client;
-use slotpress_read::catalog::Archive;
+use slotpress_read::catalog::ListedArchive;
 use slotpress_read::{Catalog, FileFault, judge_file, read_newest_bank_times, scan_again, scan_names};
 
 use super::PublishOptions;
@@ -177,7 +177,7 @@ impl Watcher<'_, '_> {
             entries.incremental_unix_seconds
         })?;
         self.ready = ready;
-        let prepared = |archive: &Archive| PreparedArchive {
+        let prepared = |archive: &ListedArchive| PreparedArchive {
             archive: archive.clone(),
             slot_time: self.ready.slot_time,
             epoch_schedule: self.ready.epoch_schedule,
@@ -245,7 +245,7 @@ impl Watcher<'_, '_> {
 }
 
 /// Pins an archive, unless its first or last bytes show that it is not whole.
-fn pin_if_whole(archive: &Archive, run: &PublishRun<'_>) -> Result<PinResult> {
+fn pin_if_whole(archive: &ListedArchive, run: &PublishRun<'_>) -> Result<PinResult> {
     match judge_file(archive).err() {
         None | Some(FileFault::Unreadable) => run.pins.pin(archive, run.options.writer),
         Some(_) if archive.age(now()) < WRITTEN_WITHIN => Ok(PinResult::NotYet),

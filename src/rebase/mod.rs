@@ -26,15 +26,20 @@ use derive_setters::Setters;
 pub use plan::rebase;
 use serde::Serialize;
 use slotpress_format::Hash;
-use slotpress_read::{CheckOptions, NamedArchive};
+use slotpress_read::{ArchiveInput, CheckOptions, Snapshot};
 
 use crate::archive::NewArchive;
 use crate::archive::encoding::EncodingOptions;
 
-/// Options for [`rebase`]. The default is zstd level 1, all cores, and 1 GiB for comparing states.
-#[derive(Clone, Debug, Default, Setters)]
+/// States, settings and checks of a [`rebase`].
+#[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RebaseOptions {
+    /// The new state: archives, or a ledger, which is read like an archive.
+    pub state: Snapshot,
+    /// The older full archive on which the result builds.
+    #[setters(into)]
+    pub onto: ArchiveInput,
     /// Format, level, frames, threads and memory of the new archive.
     pub encoding: EncodingOptions,
     /// Checks of both states, and the memory for comparing them. An expected slot or hash is compared
@@ -42,15 +47,11 @@ pub struct RebaseOptions {
     pub check: CheckOptions,
 }
 
-/// The archives of a rebase.
-#[derive(Clone, Copy, Debug)]
-pub struct RebaseInput<'a> {
-    /// The full archive of the new state.
-    pub new: &'a NamedArchive,
-    /// The incremental archive on `new`, if the new state has one.
-    pub incremental: Option<&'a NamedArchive>,
-    /// The older full archive on which the result builds.
-    pub onto: &'a NamedArchive,
+impl RebaseOptions {
+    /// Creates options for zstd level 1, all cores, and 1 GiB for comparing states.
+    pub fn new(state: Snapshot, onto: impl Into<ArchiveInput>) -> Self {
+        Self { state, onto: onto.into(), encoding: EncodingOptions::default(), check: CheckOptions::default() }
+    }
 }
 
 /// Result of a [`rebase`].

@@ -12,24 +12,25 @@ use slotpress_read::archive::source::open_written;
 use slotpress_read::archive::{OpenArchive, front};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
-    Check, CheckMode, CheckOptions, LocalFile, NamedArchive, RATIO_UPPER_ESTIMATE, REBASED_ON, Rule, Snapshot,
-    VerifyOptions, estimate_records, read_back_archive, require_newer_state, rule_against_agave, verify_with_observer,
+    ArchiveInput, Check, CheckMode, CheckOptions, LocalFile, RATIO_UPPER_ESTIMATE, REBASED_ON, Rule, Snapshot,
+    VerifyOptions, estimate_records, read_back_archive, require_newer_state, rule_against_agave, verify_with_visitor,
 };
 
 use super::changes::{ChangeCounts, Changes};
 use super::output::{OutputWriter, RebasedTotals};
 use super::states::{ITEM_BYTES, ReadState, StateLog};
-use super::{RebaseInput, RebaseOptions, RebaseReport};
-use crate::archive::NewArchive;
+use super::{RebaseOptions, RebaseReport};
+use crate::archive::ledger_source::ledger_as_archive;
 use crate::archive::reframe::{decoding_side_bytes, reframe};
 use crate::archive::sink::Sink;
 use crate::archive::writer::{self, ArchiveWriter, count_storages, tar_stream_bytes};
+use crate::archive::{ArchiveOptions, NewArchive};
 
 struct RebaseJob<'a> {
     options: &'a RebaseOptions,
-    full: NamedArchive,
-    incremental: Option<NamedArchive>,
-    onto: NamedArchive,
+    /// The new state, in archives that are open.
+    state: Snapshot,
+    onto: ArchiveInput,
     workers: usize,
     progress: &'a dyn Progress,
 }
@@ -41,40 +42,37 @@ struct ComparedStates {
     spilled_bytes: u64,
 }
 
-/// Makes an incremental archive that turns the full archive `onto` into the new state.
+/// Makes an incremental archive that turns an older full archive into the new state.
 ///
 /// # Errors
 /// An archive is damaged, or does not match its name. The states are of different clusters, in the
 /// wrong order, or have too few slots between them. There is not enough memory or disk space. After
 /// an error, nothing gets an archive's name; a stream may have received a part of the archive.
-pub fn rebase(
-    input: RebaseInput<'_>,
-    sink: &mut dyn Sink,
-    options: &RebaseOptions,
-    progress: &dyn Progress,
-) -> Result<RebaseReport> {
+pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progress) -> Result<RebaseReport> {
     let stopwatch = Stopwatch::start();
     let encoding = &options.encoding;
     let workers = encoding.worker_count(decoding_side_bytes(encoding.frame_size_bytes))?;
-    let onto_name = input.onto.name.as_ref();
+    let onto_name = options.onto.name.as_ref();
     if onto_name.is_some_and(|name| name.base_slot.is_some()) {
-        return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.escaped()))
+        return Err(Error::usage(format!("{} is an incremental archive", options.onto.path.escaped()))
             .with_hint("give a full archive to rebase onto"));
     }
-    let full = open_once(input.new)?;
-    let onto = open_once(input.onto)?;
-    let incremental = input.incremental.map(open_once).transpose()?;
-    let job = RebaseJob { options, full, incremental, onto, workers, progress };
-    let newest = job.incremental.as_ref().unwrap_or(&job.full);
-    judge_pair(&job.read_front(&job.onto)?, &job.read_front(newest)?)
-        .map_err(|error| error.with_place_if_damaged(newest.path.escaped()))?;
-    if job.read_front(&job.full)?.lacks_stakes() {
-        return Err(Rule::NoStakes.unsupported_error().with_place(job.full.path.escaped()));
+    let state = open_state(options, progress)?;
+    let onto = open_once(&options.onto)?;
+    let job = RebaseJob { options, state, onto, workers, progress };
+    if let Some(newest) = job.state.inputs().next_back() {
+        judge_pair(&job.read_front(&job.onto)?, &job.read_front(newest)?)
+            .map_err(|error| error.with_place_if_damaged(newest.path.escaped()))?;
+    }
+    if let Some(full) = job.state.inputs().next()
+        && job.read_front(full)?.lacks_stakes()
+    {
+        return Err(Rule::NoStakes.unsupported_error().with_place(full.path.escaped()));
     }
     let codec = &encoding.codec;
-    let new_bytes = job.new_archives().map(length_bytes).sum::<Result<u64>>()?;
+    let new_bytes = job.state.inputs().map(length_bytes).sum::<Result<u64>>()?;
     let input_bytes = new_bytes + length_bytes(&job.onto)?;
-    let archives = job.new_archives().chain([&job.onto]);
+    let archives = job.state.inputs().chain([&job.onto]);
     let unpacked_bytes = archives.map(unpacked_bytes).sum::<Result<u64>>()?;
     job.announce_steps(input_bytes)?;
     let compared = job.compare(&options.check.spill_dir(sink.dir_path()), unpacked_bytes)?;
@@ -105,11 +103,7 @@ pub fn rebase(
 }
 
 impl RebaseJob<'_> {
-    fn new_archives(&self) -> impl DoubleEndedIterator<Item = &NamedArchive> {
-        [&self.full].into_iter().chain(&self.incremental)
-    }
-
-    fn read_front(&self, archive: &NamedArchive) -> Result<BankFile> {
+    fn read_front(&self, archive: &ArchiveInput) -> Result<BankFile> {
         let missing = || Error::damaged("its bank file cannot be found near its beginning");
         let bank = front::read_bank(&archive.open(&self.options.encoding.io_policy)?)?;
         bank.ok_or_else(|| missing().with_place(archive.path.escaped()))
@@ -117,7 +111,7 @@ impl RebaseJob<'_> {
 
     fn announce_steps(&self, input_bytes: u64) -> Result<()> {
         let mut steps = Vec::new();
-        for archive in self.new_archives().rev().chain([&self.onto]) {
+        for archive in self.state.inputs().rev().chain([&self.onto]) {
             steps.push(Step::new(Stage::Verifying, archive.length_bytes()?));
         }
         steps.extend([
@@ -140,16 +134,15 @@ impl RebaseJob<'_> {
         let progress = &without_steps(self.progress);
         let check = check.clone().mode(CheckMode::State).memory_bytes(memory_bytes);
         let check = check.temporary_dir(spill_dir.to_path_buf());
-        let read = |full, incremental, check: CheckOptions, refused| {
+        let read = |state: &Snapshot, check: CheckOptions, refused| {
             let options = VerifyOptions::default().check(check);
             let options = options.threads(encoding.threads).io_policy(encoding.io_policy.clone());
-            read_state(&log, full, incremental, &options, refused, progress)
+            read_state(&log, state, &options, refused, progress)
         };
-        let incremental = self.incremental.as_ref();
-        let (new, new_state) = read(&self.full, incremental, check.clone(), Rule::is_refused)?;
+        let (new, new_state) = read(&self.state, check.clone(), Rule::is_refused)?;
         let is_refused_for_base = |rule: Rule| rule.is_refused() && !rule.concerns_newest_bank();
         let check = check.expect_hash(None).expect_slot(None);
-        let (old, old_state) = read(&self.onto, None, check, is_refused_for_base)?;
+        let (old, old_state) = read(&Snapshot::Archive(self.onto.clone()), check, is_refused_for_base)?;
         judge_pair(&old, &new)?;
         self.progress.stage(Stage::Comparing, None);
         let spilled_bytes = log.items.spilled_bytes();
@@ -163,8 +156,8 @@ impl RebaseJob<'_> {
     fn write(&self, compared: &ComparedStates, sink: &mut dyn Sink) -> Result<(Vec<Entry>, writer::WrittenArchive)> {
         let ComparedStates { old, new, changes, .. } = compared;
         let encoding = &self.options.encoding;
-        let open = |archive: &NamedArchive| archive.open(&encoding.io_policy);
-        let new_archives: Vec<OpenArchive> = self.new_archives().rev().map(open).collect::<Result<_>>()?;
+        let open = |archive: &ArchiveInput| archive.open(&encoding.io_policy);
+        let new_archives: Vec<OpenArchive> = self.state.inputs().rev().map(open).collect::<Result<_>>()?;
         let old_archive = open(&self.onto)?;
         let mut writer = ArchiveWriter::new(sink, &encoding.codec);
         let workers = self.workers;
@@ -205,18 +198,31 @@ fn check_totals(old: &BankFile, new: &BankFile, changes: ChangeCounts, totals: &
 }
 
 /// Opens a file once for all readings, so that a file that replaces it is never read.
-fn open_once(archive: &NamedArchive) -> Result<NamedArchive> {
+fn open_once(archive: &ArchiveInput) -> Result<ArchiveInput> {
     match &archive.source {
         Some(_) => Ok(archive.clone()),
-        None => Ok(NamedArchive::from_source(Arc::new(LocalFile::open(&archive.path)?), archive.name.clone())),
+        None => Ok(ArchiveInput::from_source(Arc::new(LocalFile::open(&archive.path)?), archive.name.clone())),
     }
 }
 
-fn length_bytes(archive: &NamedArchive) -> Result<u64> {
+/// Opens the archives of the new state once. A ledger's lock is held as long as the result exists.
+fn open_state(options: &RebaseOptions, progress: &dyn Progress) -> Result<Snapshot> {
+    match &options.state {
+        Snapshot::Archive(archive) => Ok(Snapshot::Archive(open_once(archive)?)),
+        Snapshot::Pair { full, incremental } => Ok(Snapshot::pair(open_once(full)?, open_once(incremental)?)),
+        Snapshot::Ledger { paths, slot, .. } => {
+            let ledger = ArchiveOptions::new(&paths.ledger).paths(paths.clone()).slot(*slot);
+            let ledger = ledger.encoding(options.encoding.clone());
+            Ok(Snapshot::Archive(ledger_as_archive(&ledger, progress)?))
+        }
+    }
+}
+
+fn length_bytes(archive: &ArchiveInput) -> Result<u64> {
     Ok(archive.length_bytes()?.unwrap_or_default())
 }
 
-fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
+fn unpacked_bytes(archive: &ArchiveInput) -> Result<u64> {
     let is_tar = archive.name.as_ref().is_some_and(|name| name.compression == ArchiveCompression::None);
     Ok(length_bytes(archive)?.saturating_mul(if is_tar { 1 } else { RATIO_UPPER_ESTIMATE }))
 }
@@ -233,14 +239,13 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
 /// Verifies a state and logs its records. Returns its bank file, and its storages' slots.
 fn read_state(
     log: &StateLog,
-    full: &NamedArchive,
-    incremental: Option<&NamedArchive>,
+    state: &Snapshot,
     options: &VerifyOptions,
     refused: fn(Rule) -> bool,
     progress: &dyn Progress,
 ) -> Result<(BankFile, ReadState)> {
-    let (report, bank) = verify_with_observer(Snapshot::archives(full, incremental), options, log, progress)?;
-    let path = || incremental.unwrap_or(full).path.escaped();
+    let (report, bank) = verify_with_visitor(state, options, log, progress)?;
+    let path = || state.inputs().next_back().map_or_else(String::new, |newest| newest.path.escaped());
     if let Some(failure) = report.failures.iter().find(|failure| refused(failure.rule)) {
         let place = failure.place.path.as_ref().map_or_else(path, |path| path.escaped());
         return Err(failure.to_error().with_place(place));
@@ -260,6 +265,6 @@ fn sum_of(bank: &BankFile) -> StateSum {
 fn read_back(sink: &dyn Sink, name: &ArchiveName, options: &RebaseOptions, progress: &dyn Progress) -> Result<()> {
     let Some(file) = sink.file() else { return Ok(()) };
     let check = CheckOptions::default().memory_bytes(options.check.memory_bytes);
-    let archive = NamedArchive::from_source(open_written(file)?, Some(name.clone()));
+    let archive = ArchiveInput::from_source(open_written(file)?, Some(name.clone()));
     read_back_archive(&check, &archive, None, options.encoding.threads, progress).map(drop)
 }

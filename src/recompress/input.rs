@@ -3,15 +3,16 @@
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-use slotpress_base::{Error, InterruptibleReader, IoPolicy, PageCacheWatch, Progress, Result};
+use slotpress_base::{Error, InterruptibleReader, IoContext, IoPolicy, PageCacheWatch, Progress, Result};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BLOCK_BYTES};
-use slotpress_read::PairMember;
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::compression::detect_compression;
+use slotpress_read::archive::local::STANDARD_INPUT;
 use slotpress_read::archive::source::SOURCE_PIECE_BYTES;
+use slotpress_read::{LocalArchive, PairMember};
 
-use super::{RecompressOptions, RecompressSource};
+use super::RecompressOptions;
 
 pub enum RecompressInput<'a> {
     File {
@@ -26,20 +27,19 @@ pub enum RecompressInput<'a> {
     },
 }
 
-const STANDARD_INPUT: &str = "standard input";
-
 impl<'s> RecompressInput<'s> {
-    /// Opens the source and reads its first bytes. If `interrupt` asks to stop while a stream sends
+    /// Opens the archive and reads its first bytes. If `interrupt` asks to stop while a stream sends
     /// nothing, an error ends the waiting.
-    pub fn open(source: RecompressSource, options: &RecompressOptions, interrupt: &'s dyn Progress) -> Result<Self> {
-        match source {
-            RecompressSource::File(path) => {
-                let _watch = options.encoding.io_policy.io_hint.watch([&path]);
+    pub fn open(options: &RecompressOptions, interrupt: &'s dyn Progress) -> Result<Self> {
+        match &options.archive {
+            LocalArchive::File(path) => {
+                let _watch = options.encoding.io_policy.io_hint.watch([path]);
                 // The file is read in order. Its index serves only to tell the writer's settings.
-                let archive = OpenArchive::open(&path, &options.encoding.io_policy)?;
+                let archive = OpenArchive::open(path, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
-            RecompressSource::Stream(file) => {
+            LocalArchive::Stream(stream) => {
+                let file = stream.try_clone().or_path("open", Path::new(STANDARD_INPUT))?;
                 let mut reader = InterruptibleReader::new(file, interrupt);
                 let mut start = Vec::new();
                 reader

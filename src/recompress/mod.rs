@@ -10,7 +10,6 @@ mod reading;
 mod run;
 mod state;
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,26 +17,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::{ErrorKind, Progress, Result, Until};
-use slotpress_read::{Assurance, CheckOptions};
+use slotpress_read::{Assurance, CheckOptions, LocalArchive};
 
 use crate::archive::NewArchive;
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::Sink;
 
-/// Source of the archive.
-#[derive(Debug)]
-pub enum RecompressSource {
-    /// Path of an archive.
-    File(PathBuf),
-    /// A pipe, a terminal or a file, without a name with which its content could be compared. Reading
-    /// stops if writing fails or the user interrupts the run.
-    Stream(File),
-}
-
-/// Options for [`recompress()`]. The default is zstd level 1, all cores, and a check of the state.
-#[derive(Clone, Debug, Default, Setters)]
+/// Archive and settings of the function [`recompress()`].
+#[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RecompressOptions {
+    /// The archive to recompress. A stream is read until it ends, writing fails or the user interrupts
+    /// the run.
+    #[setters(into)]
+    pub archive: LocalArchive,
     /// Format, level, frames, threads and memory of the new archive.
     pub encoding: EncodingOptions,
     /// Base slot of an incremental archive that has no name. Default: none, a full archive.
@@ -50,6 +43,19 @@ pub struct RecompressOptions {
     pub base: Option<PathBuf>,
     /// Checks that are made while the archive is read. Default: all, including the state.
     pub check: CheckOptions,
+}
+
+impl RecompressOptions {
+    /// Creates options that recompress an archive with zstd level 1 on all cores, and check its state.
+    pub fn new(archive: impl Into<LocalArchive>) -> Self {
+        Self {
+            archive: archive.into(),
+            encoding: EncodingOptions::default(),
+            base_slot: None,
+            base: None,
+            check: CheckOptions::default(),
+        }
+    }
 }
 
 /// Result of the function [`recompress()`].
@@ -79,14 +85,13 @@ pub struct RecompressReport {
 /// full. [`ErrorKind::Unsupported`] if Firedancer wrote the archive before September 2026. After an
 /// error, nothing gets an archive's name; a stream may have received a part of the archive.
 pub fn recompress(
-    source: RecompressSource,
-    sink: &mut dyn Sink,
     options: &RecompressOptions,
+    sink: &mut dyn Sink,
     progress: &dyn Progress,
 ) -> Result<RecompressReport> {
     let is_unwanted = AtomicBool::new(false);
     let interrupt = Until(|| is_unwanted.load(Relaxed) || progress.is_interrupted());
-    run::run(source, sink, options, &interrupt, &is_unwanted, progress).map_err(|error| match error.kind() {
+    run::run(options, sink, &interrupt, &is_unwanted, progress).map_err(|error| match error.kind() {
         // If the user interrupted a wait, the error is the interruption, not a failure of the pipe.
         ErrorKind::Failed => progress.check().err().unwrap_or(error),
         _ => error,

@@ -12,7 +12,7 @@ use super::base::BaseArchive;
 use super::input::RecompressInput;
 use super::reading::{DecodedSource, decode};
 use super::state::pipe_to_pipe_error;
-use super::{RecompressOptions, RecompressReport, RecompressSource};
+use super::{RecompressOptions, RecompressReport};
 use crate::archive::NewArchive;
 use crate::archive::layout::warn_of_unclustered;
 use crate::archive::reframe::{FrameFiller, decoding_side_bytes, reframe};
@@ -34,9 +34,8 @@ pub struct RecompressJob<'a> {
 /// Recompresses an archive. `interrupt` can end the wait for a stream. Sets `is_unwanted` once the rest
 /// of a stream is not needed.
 pub fn run(
-    source: RecompressSource,
-    sink: &mut dyn Sink,
     options: &RecompressOptions,
+    sink: &mut dyn Sink,
     interrupt: &dyn Progress,
     is_unwanted: &AtomicBool,
     progress: &dyn Progress,
@@ -44,10 +43,10 @@ pub fn run(
     let stopwatch = Stopwatch::start();
     let encoding = &options.encoding;
     let workers = encoding.worker_count(decoding_side_bytes(encoding.frame_size_bytes))?;
-    let base_slot = base_slot_of(&source, options)?;
+    let base_slot = base_slot_of(options)?;
     let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
-    check_arguments(&source, sink, options, checks_state)?;
-    let mut input = RecompressInput::open(source, options, interrupt)?;
+    check_arguments(options, sink, checks_state)?;
+    let mut input = RecompressInput::open(options, interrupt)?;
     if let Some(archive) = input.archive() {
         // Judge the archive as the full archive of a pair, whose bank file may lack stakes.
         refuse_unless_agave_loads(archive, true)?;
@@ -130,13 +129,8 @@ fn warn_of_result(decoded: &DecodedSource, progress: &dyn Progress) {
     }
 }
 
-fn check_arguments(
-    source: &RecompressSource,
-    sink: &dyn Sink,
-    options: &RecompressOptions,
-    checks_state: bool,
-) -> Result<()> {
-    if checks_state && matches!(source, RecompressSource::Stream(_)) && sink.location().is_none() {
+fn check_arguments(options: &RecompressOptions, sink: &dyn Sink, checks_state: bool) -> Result<()> {
+    if checks_state && options.archive.path().is_none() && sink.location().is_none() {
         return Err(pipe_to_pipe_error());
     }
     if options.base.is_some() && !checks_state {
@@ -156,11 +150,8 @@ fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<
     Ok(())
 }
 
-fn base_slot_of(source: &RecompressSource, options: &RecompressOptions) -> Result<Option<u64>> {
-    let name = match source {
-        RecompressSource::File(path) => ArchiveName::from_path(path),
-        RecompressSource::Stream(_) => None,
-    };
+fn base_slot_of(options: &RecompressOptions) -> Result<Option<u64>> {
+    let name = options.archive.path().and_then(ArchiveName::from_path);
     match (name, &options.base) {
         (Some(ArchiveName { base_slot: None, .. }), Some(_)) => {
             Err(Error::usage("the base is the full archive of an incremental one, but the source is a full archive")

@@ -1,25 +1,24 @@
 //! Opens the archives of a restore, from files, standard input or a supply. Checks that they belong
 //! together, and chooses how each gets into the archives directory.
 
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::threads::{catch_panic, panic_error, spawn};
-use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, Progress, Result, hint};
+use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, Result, hint};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::front::refuse_unless_agave_loads;
+use slotpress_read::archive::local::STANDARD_INPUT;
 use slotpress_read::{
-    ArrivingSource, CheckOptions, Failures, PairMember, Publishable, SharedSource, StagedFile, judge_expected,
-    judge_pair, judge_root,
+    ArrivingSource, CheckOptions, Failures, LocalArchive, PairMember, Publishable, SharedSource, StagedFile,
+    judge_expected, judge_pair, judge_root,
 };
 
 use crate::restore::copies::ArchiveCopy;
 use crate::restore::newer::RestoredSlots;
-use crate::restore::{RestoreOptions, RestoreSource, Run};
+use crate::restore::{RestoreOptions, Run};
 
 /// A sequence of archives, such as those that are being downloaded.
 pub trait Supply {
@@ -36,7 +35,7 @@ pub enum Supplied {
         name: Option<ArchiveName>,
         file: Arc<dyn Publishable>,
     },
-    /// Standard input, and the file to which it is saved.
+    /// A stream, and the file to which it is saved.
     Saved(SharedSource, StagedFile),
     File(PathBuf),
 }
@@ -181,24 +180,26 @@ impl<'a> RestoreInput<'a> {
     }
 }
 
-/// Opens all archives of the options, and calls `work` with them. Saves standard input to a file in the
+/// Opens all archives of the options, and calls `work` with them. Saves a stream to a file in the
 /// archives directory while it is read.
 pub fn with_archives<R>(
     run: Run<'_>,
     options: &RestoreOptions,
     work: impl FnOnce(RestoreInput<'_>) -> Result<R>,
 ) -> Result<R> {
-    let streams = options.sources().filter(|source| source.path().is_none());
-    match streams.count() {
-        0 => return work(open_all(run, options, None)?),
-        1 => {}
-        _ => return Err(Error::usage("only one of the two archives can come from standard input")),
+    let mut streams = options.archives().filter_map(|archive| match archive {
+        LocalArchive::Stream(stream) => Some(&**stream),
+        LocalArchive::File(_) => None,
+    });
+    let Some(stream) = streams.next() else { return work(open_all(run, options, None)?) };
+    if streams.next().is_some() {
+        return Err(Error::usage("only one of the two archives can come from standard input"));
     }
     let copy = StagedFile::create_in(&run.target.snapshots_dir)?;
     let file = copy.file().try_clone().or_path("open", copy.path())?;
-    let arriving = &Arc::new(ArrivingSource::new(file, PathBuf::from("standard input")));
+    let arriving = &Arc::new(ArrivingSource::new(file, PathBuf::from(STANDARD_INPUT)));
     std::thread::scope(|scope| {
-        let receiver = spawn(scope, || receive(arriving, run.progress))?;
+        let receiver = spawn(scope, || arriving.receive(&mut &*stream, run.progress))?;
         let saved = Supplied::Saved(arriving.clone(), copy);
         // The receiver must be told to stop even after a panic.
         let result = catch_panic(|| work(open_all(run, options, Some(saved))?));
@@ -216,11 +217,11 @@ pub fn with_archives<R>(
 fn open_all<'a>(run: Run<'a>, options: &'a RestoreOptions, mut saved: Option<Supplied>) -> Result<RestoreInput<'a>> {
     let mut input = RestoreInput::new(run, None, &options.expect_roots);
     input.move_archives = options.move_archives;
-    let count = options.sources().count();
-    for (number, source) in (1..).zip(options.sources()) {
-        let supplied = match source {
-            RestoreSource::File(path) => Some(Supplied::File(current_path(path, options))),
-            RestoreSource::StandardInput => saved.take(),
+    let count = options.archives().count();
+    for (number, archive) in (1..).zip(options.archives()) {
+        let supplied = match archive {
+            LocalArchive::File(path) => Some(Supplied::File(current_path(path, options))),
+            LocalArchive::Stream(_) => saved.take(),
         };
         if let Some(supplied) = supplied {
             input.open(supplied, number < count)?;
@@ -241,14 +242,6 @@ pub fn current_path(path: &Path, options: &RestoreOptions) -> PathBuf {
         }
     }
     path.to_path_buf()
-}
-
-fn receive(arriving: &ArrivingSource, progress: &dyn Progress) -> Result<()> {
-    let place = Path::new("standard input");
-    // Bypasses the standard library's buffer, because a wait for bytes would not see buffered ones.
-    let stdin = std::io::stdin();
-    let mut input = File::from(stdin.as_fd().try_clone_to_owned().or_path("open", place)?);
-    arriving.receive(&mut input, progress)
 }
 
 /// Makes the error for an archive with a compression that Agave does not read.

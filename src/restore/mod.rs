@@ -7,10 +7,10 @@
 //!
 //! ```no_run
 //! use slotpress::NoProgress;
-//! use slotpress::restore::{RestoreOptions, TargetOptions, restore};
+//! use slotpress::restore::{RestoreOptions, restore};
 //!
 //! let archive = "/mnt/snapshots/snapshot-350006937-….tar.zst";
-//! let options = RestoreOptions::new(archive, TargetOptions::new("/mnt/new-ledger"));
+//! let options = RestoreOptions::new(archive, "/mnt/new-ledger");
 //! let report = restore(&options, &NoProgress)?;
 //! println!("slot {}, ready to boot from {}", report.slot, report.path.display());
 //! # Ok::<(), slotpress::Error>(())
@@ -36,13 +36,13 @@ use std::path::PathBuf;
 
 #[cfg(feature = "net")]
 pub(crate) use input::{Supplied, Supply, unsupported_compression_error};
-pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreSource, TargetOptions};
+pub use options::{ExistingState, RestoreOptions, RestoreReport, TargetOptions};
 use slotpress_base::{
     Elapsed, Error, IoContext, Progress, Result, Space, Stage, Step, Stopwatch, flusher_memory_bytes, quantity,
 };
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BankStakes, FieldReader, StorageMapItem, parse_bank_file_lenient};
-use slotpress_read::{Assurance, LocalFile, RATIO_UPPER_ESTIMATE, SeenSlots, StateBuilder};
+use slotpress_read::{Assurance, LocalArchive, LocalFile, RATIO_UPPER_ESTIMATE, SeenSlots, StateBuilder};
 pub(crate) use target::MAINNET_RATIO;
 #[cfg(feature = "net")]
 pub(crate) use target::Preview;
@@ -64,15 +64,15 @@ use crate::restore::unpack::{UnpackedArchive, Unpacker};
 /// is full. After an error, the ledger is as it was before, except that it may
 /// have got a lock file.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
-    for path in options.sources().filter_map(RestoreSource::path) {
+    for path in options.archives().filter_map(LocalArchive::path) {
         // If an archive is missing, the target stays as it is.
         LocalFile::open(&current_path(path, options))?;
     }
-    let newest = options.sources().last().and_then(RestoreSource::path);
+    let newest = options.archives().last().and_then(LocalArchive::path);
     let newest = newest.and_then(ArchiveName::from_path);
     restore_into(&options.target, newest.as_ref(), progress, |run| {
         let io_hint = options.target.io_policy.io_hint;
-        let _watch = io_hint.watch(options.sources().filter_map(RestoreSource::path));
+        let _watch = io_hint.watch(options.archives().filter_map(LocalArchive::path));
         with_archives(run, options, |input| {
             input.check_pair(&options.target.check)?;
             if let Some(slots) = input.slots() {

@@ -6,7 +6,7 @@ use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
 use slotpress_format::{Genesis, Hash, LedgerPaths, Root};
-use slotpress_read::{Assurance, CheckOptions};
+use slotpress_read::{Assurance, CheckOptions, LocalArchive};
 
 /// Treatment of bank snapshots and accounts that are already in the target. Archives are not affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,42 +18,16 @@ pub enum ExistingState {
     MoveAside,
 }
 
-/// Source of an archive to restore.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RestoreSource {
-    /// An archive in a file.
-    File(PathBuf),
-    /// Standard input, which is saved in the archives directory while it is read.
-    StandardInput,
-}
-
-impl RestoreSource {
-    pub(super) fn path(&self) -> Option<&Path> {
-        match self {
-            Self::File(path) => Some(path),
-            Self::StandardInput => None,
-        }
-    }
-}
-
-impl<P: AsRef<Path>> From<P> for RestoreSource {
-    fn from(path: P) -> Self {
-        Self::File(path.as_ref().to_path_buf())
-    }
-}
-
 /// Archives to restore, and their destination.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RestoreOptions {
-    /// The full archive, or the only one.
+    /// The full archive. A stream is saved in the archives directory while it is read.
     #[setters(into)]
-    pub archive: RestoreSource,
-    /// An incremental archive on the full one. Only one of the two can come from standard input.
-    /// Default: none.
+    pub archive: LocalArchive,
+    /// An incremental archive on the full one. Only one of the two can be a stream. Default: none.
     #[setters(into, strip_option)]
-    pub incremental: Option<RestoreSource>,
+    pub incremental: Option<LocalArchive>,
     /// Roots that the archives must have, in order. With these, every frame is compared with its
     /// hash. Default: any.
     #[setters(into)]
@@ -67,11 +41,17 @@ pub struct RestoreOptions {
 
 impl RestoreOptions {
     /// Creates options that restore a full archive.
-    pub fn new(archive: impl Into<RestoreSource>, target: TargetOptions) -> Self {
-        Self { archive: archive.into(), incremental: None, expect_roots: Vec::new(), move_archives: false, target }
+    pub fn new(archive: impl Into<LocalArchive>, target: impl Into<TargetOptions>) -> Self {
+        Self {
+            archive: archive.into(),
+            incremental: None,
+            expect_roots: Vec::new(),
+            move_archives: false,
+            target: target.into(),
+        }
     }
 
-    pub(super) fn sources(&self) -> impl Iterator<Item = &RestoreSource> {
+    pub(super) fn archives(&self) -> impl Iterator<Item = &LocalArchive> {
         std::iter::once(&self.archive).chain(&self.incremental)
     }
 }
@@ -96,7 +76,8 @@ pub struct TargetOptions {
 }
 
 impl TargetOptions {
-    /// Creates options for a new ledger. Uses all cores, and checks the state.
+    /// Creates options for a new ledger, with all cores and a check of the state. A path converts into
+    /// the same options.
     pub fn new(ledger: impl Into<PathBuf>) -> Self {
         Self {
             paths: LedgerPaths::new(ledger),
@@ -106,6 +87,12 @@ impl TargetOptions {
             io_policy: IoPolicy::default(),
             genesis: Vec::new(),
         }
+    }
+}
+
+impl<P: AsRef<Path>> From<P> for TargetOptions {
+    fn from(ledger: P) -> Self {
+        Self::new(ledger.as_ref())
     }
 }
 

@@ -9,10 +9,10 @@ use needs::needs;
 use rustix::fs::FlockOperation;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use slotpress::archive::{ArchiveOptions, DirSink, archive};
-use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::recompress::{RecompressOptions, recompress};
 use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress::verify::{VerifyOptions, verify};
-use slotpress::{ErrorKind, LedgerPaths, NamedArchive, NoProgress, Result, Snapshot};
+use slotpress::{ErrorKind, LedgerPaths, NoProgress, Result, Snapshot};
 
 use crate::common::{Disk, FULL_26, fixture, ledger, relative_paths, temp_dir};
 
@@ -24,12 +24,12 @@ fn error_kind<T>(result: Result<T>) -> ErrorKind {
 }
 
 fn recompress_error_kind(source: &Path, dir: &Path) -> ErrorKind {
-    let source = RecompressSource::File(source.to_path_buf());
-    error_kind(recompress(source, &mut DirSink::open(dir).expect("opened"), &RecompressOptions::default(), &NoProgress))
+    let mut sink = DirSink::open(dir).expect("opened");
+    error_kind(recompress(&RecompressOptions::new(source), &mut sink, &NoProgress))
 }
 
 fn restore_error_kind(ledger: &Path) -> ErrorKind {
-    error_kind(restore(&RestoreOptions::new(fixture(FULL_26), TargetOptions::new(ledger)), &NoProgress))
+    error_kind(restore(&RestoreOptions::new(fixture(FULL_26), ledger), &NoProgress))
 }
 
 /// The disk is too small for the plan, or the file system has room but no more files.
@@ -79,7 +79,7 @@ fn a_ledger_of_a_validator_is_in_use_on_a_read_only_file_system() {
         archive(&ArchiveOptions::new(disk.path()), &mut DirSink::open(out.path()).expect("opened"), &NoProgress);
     assert_eq!(error_kind(archived), ErrorKind::InUse);
     let paths = LedgerPaths::new(disk.path());
-    let verified = verify(Snapshot::ledger(&paths), &VerifyOptions::default(), &NoProgress);
+    let verified = verify(&Snapshot::ledger(paths), &VerifyOptions::default(), &NoProgress);
     assert_eq!(error_kind(verified), ErrorKind::InUse);
 }
 
@@ -142,8 +142,7 @@ fn files_of_another_user_are_denied() {
     without_rights_of_root(|| {
         assert_eq!(recompress_error_kind(&path, out.path()), ErrorKind::PermissionDenied);
         set_mode(&path, 0);
-        let verified =
-            verify(Snapshot::Archive(&NamedArchive::from_path(&path)), &VerifyOptions::default(), &NoProgress);
+        let verified = verify(&Snapshot::archive(&path), &VerifyOptions::default(), &NoProgress);
         assert_eq!(error_kind(verified), ErrorKind::PermissionDenied);
     });
     set_mode(out.path(), 0o755);

@@ -15,7 +15,7 @@ use slotpress_format::{
     parse_bank_file, parse_bank_file_lenient, parse_block_header, parse_frame_start, parse_seek_table,
     parse_status_cache, parse_storage_name, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
 };
-use slotpress_read::{CheckOptions, NamedArchive, Snapshot, VerifyOptions};
+use slotpress_read::{CheckOptions, Snapshot, VerifyOptions};
 
 /// A function that panics if the parser misbehaves.
 pub type Target = fn(&[u8]);
@@ -288,11 +288,8 @@ fn verify(bytes: &[u8]) {
     let options = VerifyOptions::default()
         .threads(1)
         .check(CheckOptions::default().memory_bytes(8 << 20).temporary_dir(dir.path().to_path_buf()));
-    if let Some(report) = expect_short_message(slotpress_read::verify(
-        Snapshot::Archive(&NamedArchive::from_path(&path)),
-        &options,
-        &NoProgress,
-    )) {
+    if let Some(report) = expect_short_message(slotpress_read::verify(&Snapshot::archive(&path), &options, &NoProgress))
+    {
         assert!(report.failures.iter().all(|failure| failure.message.len() < MESSAGE_BYTES_MAX));
     }
 }

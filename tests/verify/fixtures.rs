@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
 use slotpress_read::{
-    CheckOptions, Failure, NamedArchive, Rule, Snapshot, SnapshotClient, VerifyOptions, VerifyReport,
+    ArchiveInput, CheckOptions, Failure, Rule, Snapshot, SnapshotClient, VerifyOptions, VerifyReport,
 };
 
 pub const FULL: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
@@ -173,18 +173,14 @@ pub fn verify_options(clients: &[SnapshotClient]) -> VerifyOptions {
 }
 
 pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[SnapshotClient]) -> VerifyReport {
-    let incremental = incremental.map(NamedArchive::from_path);
-    slotpress_read::verify(
-        Snapshot::archives(&NamedArchive::from_path(full), incremental.as_ref()),
-        &verify_options(clients),
-        &NoProgress,
-    )
-    .expect("verifying does not fail")
+    let incremental = incremental.map(ArchiveInput::from_path);
+    slotpress_read::verify(&Snapshot::archives(full, incremental), &verify_options(clients), &NoProgress)
+        .expect("verifying does not fail")
 }
 
 pub fn verify_ledger(ledger: &Path) -> VerifyReport {
     let paths = LedgerPaths::new(ledger);
-    slotpress_read::verify(Snapshot::ledger(&paths), &verify_options(&[]), &NoProgress)
+    slotpress_read::verify(&Snapshot::ledger(paths), &verify_options(&[]), &NoProgress)
         .expect("verifying does not fail")
 }
 

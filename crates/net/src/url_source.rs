@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use slotpress_base::{CancelToken, Error, ErrorKind, Result, copy_at_most, hint, range_bytes, to_usize};
-use slotpress_read::{NamedArchive, Source, TransferTotals};
+use slotpress_read::{ArchiveInput, Source, TransferTotals};
 
 use super::fetch::mirrors::Mirror;
 use super::{Client, NetError, NetErrorKind, Remote, Url, show_url};
@@ -197,8 +197,8 @@ impl Source for UrlSource {
 /// # Errors
 /// The server does not answer, does not state the file's length, or does not send ranges. Such an
 /// archive has to be fetched.
-pub fn archive_at_url(client: &Client, url: &Url, cancel: CancelToken) -> Result<NamedArchive> {
+pub fn archive_at_url(client: &Client, url: &Url, cancel: CancelToken) -> Result<ArchiveInput> {
     let source = UrlSource::open(client, url, cancel)?;
     let name = source.remote().archive_name();
-    Ok(NamedArchive::from_source(Arc::new(source), name))
+    Ok(ArchiveInput::from_source(Arc::new(source), name))
 }

@@ -4,24 +4,24 @@
 
 use slotpress_format::LedgerPaths;
 
-use crate::NamedArchive;
+use crate::ArchiveInput;
 
 /// Snapshot to verify or to read accounts from.
-#[derive(Clone, Copy, Debug)]
-pub enum Snapshot<'a> {
+#[derive(Clone, Debug)]
+pub enum Snapshot {
     /// A full archive, or an incremental archive alone, which holds only a part of the state.
-    Archive(&'a NamedArchive),
+    Archive(ArchiveInput),
     /// A full archive and an incremental archive that builds on it.
     Pair {
         /// The base of the incremental archive.
-        full: &'a NamedArchive,
+        full: ArchiveInput,
         /// The archive of the newer state.
-        incremental: &'a NamedArchive,
+        incremental: ArchiveInput,
     },
     /// The ledger of a stopped validator, or an unpacked archive.
     Ledger {
         /// Directories of the ledger.
-        paths: &'a LedgerPaths,
+        paths: LedgerPaths,
         /// Slot of the bank snapshot; `None` for the newest.
         slot: Option<u64>,
         /// Base slot of an unpacked incremental archive; `None` for any other ledger.
@@ -29,17 +29,37 @@ pub enum Snapshot<'a> {
     },
 }
 
-impl<'a> Snapshot<'a> {
-    /// A full archive, and an incremental archive that builds on it, if there is one.
-    pub fn archives(full: &'a NamedArchive, incremental: Option<&'a NamedArchive>) -> Self {
+impl Snapshot {
+    /// Creates a snapshot of one archive.
+    pub fn archive(archive: impl Into<ArchiveInput>) -> Self {
+        Self::Archive(archive.into())
+    }
+
+    /// Creates a snapshot of a full archive and an incremental archive that builds on it.
+    pub fn pair(full: impl Into<ArchiveInput>, incremental: impl Into<ArchiveInput>) -> Self {
+        Self::Pair { full: full.into(), incremental: incremental.into() }
+    }
+
+    /// Creates a snapshot of a full archive and, if there is one, an incremental archive on it.
+    pub fn archives(full: impl Into<ArchiveInput>, incremental: Option<ArchiveInput>) -> Self {
         match incremental {
-            Some(incremental) => Self::Pair { full, incremental },
-            None => Self::Archive(full),
+            Some(incremental) => Self::pair(full, incremental),
+            None => Self::archive(full),
         }
     }
 
-    /// The newest bank snapshot of a ledger.
-    pub fn ledger(paths: &'a LedgerPaths) -> Self {
-        Self::Ledger { paths, slot: None, base_slot: None }
+    /// Returns the archives, the full one first; none for a ledger.
+    pub fn inputs(&self) -> impl DoubleEndedIterator<Item = &ArchiveInput> {
+        let archives = match self {
+            Self::Archive(archive) => [Some(archive), None],
+            Self::Pair { full, incremental } => [Some(full), Some(incremental)],
+            Self::Ledger { .. } => [None, None],
+        };
+        archives.into_iter().flatten()
+    }
+
+    /// Creates a snapshot of a ledger's newest bank snapshot.
+    pub fn ledger(paths: impl Into<LedgerPaths>) -> Self {
+        Self::Ledger { paths: paths.into(), slot: None, base_slot: None }
     }
 }

@@ -18,7 +18,7 @@ use slotpress_base::text::{cut, json};
 use slotpress_base::{KeptDir, clock, range_bytes};
 use slotpress_format::GENESIS_ARCHIVE_NAME;
 use slotpress_format::archive::listing;
-use slotpress_read::catalog::{Archive, scan};
+use slotpress_read::catalog::{ListedArchive, scan};
 
 use super::conditions::{FileAnswer, FileVersion, decide_answer};
 use super::connection::{Endpoint, Site};
@@ -160,7 +160,7 @@ impl Exchange<'_> {
             Ok(Err(_)) | Err(_) => return unavailable_reply("The archive cannot be read.\n"),
         };
         // The opened file is sent: a different file may have taken the name since the scan.
-        let mut opened = Archive {
+        let mut opened = ListedArchive {
             file_id: scan::file_id(&stat),
             size_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
             modified_ns: scan::modified_ns(&stat),
@@ -291,7 +291,7 @@ fn not_allowed_reply(text: &str, methods: &str) -> Reply {
     with_header(reply(StatusCode::METHOD_NOT_ALLOWED, text), ALLOW, methods)
 }
 
-fn redirect_to(archive: Option<&Archive>) -> Reply {
+fn redirect_to(archive: Option<&ListedArchive>) -> Reply {
     let Some(archive) = archive else { return not_found_reply() };
     let response = with_header(empty_reply(StatusCode::SEE_OTHER), CONTENT_LENGTH, "0");
     let response = with_header(response, LOCATION, &format!("/{}", archive.name));

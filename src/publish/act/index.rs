@@ -11,9 +11,9 @@ use slotpress_base::progress::wait;
 use slotpress_base::text::json;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, EpochSchedule, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource};
-use slotpress_read::catalog::Archive;
+use slotpress_read::catalog::ListedArchive;
 use slotpress_read::catalog::list_parser::{INDEX_BYTES_MAX, parse_list};
-use slotpress_read::catalog::prune::keep_reasons;
+use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
 use slotpress_stores::{Attribute, Attributes, Condition, PutOutcome, Store};
 
@@ -39,7 +39,7 @@ pub struct IndexedStore {
 
 #[derive(Clone, Debug)]
 pub struct PreparedArchive {
-    pub archive: Archive,
+    pub archive: ListedArchive,
     /// Duration of slots, read from full archives and assumed for incremental ones.
     pub slot_time: SlotTime,
     pub epoch_schedule: Option<EpochSchedule>,
@@ -66,7 +66,7 @@ pub struct TargetIndex {
 }
 
 impl TargetIndex {
-    fn catalog_of(&self, archives: impl IntoIterator<Item = Archive>) -> Catalog {
+    fn catalog_of(&self, archives: impl IntoIterator<Item = ListedArchive>) -> Catalog {
         let mut catalog = Catalog::new(archives);
         (catalog.slot_time, catalog.epoch_schedule) = (self.catalog.slot_time, self.catalog.epoch_schedule);
         catalog
@@ -77,11 +77,11 @@ impl TargetIndex {
         if self.catalog.find(&archive.name.to_string()).is_some() {
             return;
         }
-        let listed = Archive {
+        let listed = ListedArchive {
             modified_ns: unix_ns(now),
             bank_unix_seconds: archive.bank_unix_seconds,
             hashes: archive.hashes,
-            ..Archive::new(archive.name.clone(), "", archive.size_bytes)
+            ..ListedArchive::new(archive.name.clone(), "", archive.size_bytes)
         };
         self.catalog = self.catalog_of(self.catalog.archives().iter().cloned().chain([listed]));
         // The durations of slots and epochs are taken from the newest full archive.
@@ -106,16 +106,14 @@ impl TargetIndex {
         if let Some(ready) = next {
             future.add(ready, now);
         }
-        let reasons = keep_reasons(&future.catalog, keep, now);
+        let plan = plan_prune(&future.catalog, keep, now);
         let mut kept = Vec::new();
         let mut pruned = Vec::new();
-        let future_archives = future.catalog.archives();
         for archive in self.catalog.archives() {
-            let is_same = |other: &Archive| other.name == archive.name;
-            let number = future_archives.iter().position(is_same);
-            let kept_because = number.and_then(|number| reasons[number]);
+            let decision = plan.iter().find(|decision| decision.archive.name == archive.name);
+            let kept_because = decision.and_then(|decision| decision.keep_reason);
             if kept_because.is_some() || newest_pair.contains(archive) {
-                kept.push(Archive { kept_because, ..archive.clone() });
+                kept.push(ListedArchive { kept_because, ..archive.clone() });
             } else {
                 pruned.push(archive.name.to_string());
             }
@@ -125,7 +123,7 @@ impl TargetIndex {
     }
 
     /// Returns the pair that a node would choose: a full archive, and an incremental one based on it.
-    fn newest_pair(&self) -> Vec<Archive> {
+    fn newest_pair(&self) -> Vec<ListedArchive> {
         let mut pair = Vec::new();
         if let Some(choice) = self.catalog.choice() {
             pair.push(choice.full.clone());
@@ -263,7 +261,7 @@ fn put_document(store: &Store, name: &str, json: &str, condition: &Condition, pr
     Ok(put != PutOutcome::Refused)
 }
 
-fn names_of(archives: &[Archive]) -> Vec<&ArchiveName> {
+fn names_of(archives: &[ListedArchive]) -> Vec<&ArchiveName> {
     archives.iter().map(|archive| &archive.name).collect()
 }
 

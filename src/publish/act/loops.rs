@@ -8,7 +8,7 @@ use slotpress_base::clock::{now, since_1970};
 use slotpress_base::threads::catch_panic;
 use slotpress_base::{Error, NICENESS_MAX, Progress, Result, lower_priority, panic_point};
 use slotpress_format::ArchiveName;
-use slotpress_read::{CheckMode, NamedArchive, Snapshot, VerifyOptions, verify};
+use slotpress_read::{ArchiveInput, CheckMode, CheckOptions, Snapshot, VerifyOptions, verify};
 use slotpress_stores::Store;
 
 use super::PublishRun;
@@ -16,8 +16,8 @@ use super::index::IndexedStore;
 use crate::archive::encoding::EncodingOptions;
 use crate::publish::decide::{EndedTask, PinnedSource, Planner, RebaseTask};
 use crate::publish::watcher::WRITTEN_WITHIN;
-use crate::rebase::{RebaseInput, RebaseOptions, rebase};
-use crate::recompress::{RecompressOptions, RecompressSource, recompress};
+use crate::rebase::{RebaseOptions, rebase};
+use crate::recompress::{RecompressOptions, recompress};
 
 pub fn prepare_archives(run: &PublishRun<'_>) {
     while let Some(name) = run.next_work(Planner::begin_preparing) {
@@ -53,31 +53,30 @@ pub fn rebase_archives(run: &PublishRun<'_>) {
 fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
     let pins = &run.pins;
     let progress = run.progress;
-    let mut options = run.options.recompress.clone();
+    let mut check = run.options.check.clone();
     if name.base_slot.is_some() {
         let start = Some(since_1970(now()).as_secs());
         run.journal.change(|entries| entries.incremental_unix_seconds = start)?;
-        options.check.mode = CheckMode::Frames;
+        check.mode = CheckMode::Frames;
     }
     let path = pins.pinned.path_of(name.to_string());
     if run.options.as_is {
-        check_as_is(&path, &options, progress)?;
+        check_as_is(&path, check, &run.options.encoding, progress)?;
         return pins.link_to_ready(name);
     }
-    let source = RecompressSource::File(path);
-    recompress(source, &mut pins.ready_sink(), &options, progress).map(drop)
+    let options = RecompressOptions::new(path).encoding(run.options.encoding.clone()).check(check);
+    recompress(&options, &mut pins.ready_sink(), progress).map(drop)
 }
 
 /// Verifies an archive that is published without recompressing. This is stricter than the checks of
 /// `recompress`, which tolerates packing errors because it packs the entries anew.
-fn check_as_is(path: &Path, options: &RecompressOptions, progress: &dyn Progress) -> Result<()> {
-    let EncodingOptions { threads, io_policy, .. } = &options.encoding;
-    let options = VerifyOptions::default().check(options.check.clone()).threads(*threads).io_policy(io_policy.clone());
+fn check_as_is(path: &Path, check: CheckOptions, encoding: &EncodingOptions, progress: &dyn Progress) -> Result<()> {
+    let EncodingOptions { threads, io_policy, .. } = encoding;
+    let options = VerifyOptions::default().check(check).threads(*threads).io_policy(io_policy.clone());
     // Superseded records are read a second time, in pieces that share pages. Drop their pages from the
     // cache only at the end.
     let _watch = io_policy.io_hint.watch([path]);
-    let archive = NamedArchive::from_path(path);
-    verify(Snapshot::Archive(&archive), &options, progress)?.require_ok()
+    verify(&Snapshot::archive(path), &options, progress)?.require_ok()
 }
 
 fn run_rebase(run: &PublishRun<'_>, RebaseTask { name, target, stop }: &RebaseTask) -> Result<()> {
@@ -96,12 +95,12 @@ fn run_rebase(run: &PublishRun<'_>, RebaseTask { name, target, stop }: &RebaseTa
     let open = |full: Option<&&ArchiveName>| {
         let full = full.ok_or_else(gone)?;
         let source = store.open_source(&full.to_string(), stop.clone())?;
-        Ok::<_, Error>(NamedArchive::from_source(source, Some((*full).clone())))
+        Ok::<_, Error>(ArchiveInput::from_source(source, Some((*full).clone())))
     };
     let new = open(fulls.iter().find(|full| (full.slot, full.hash) == (name.slot, name.hash)))?;
     let onto = open(fulls.iter().find(|full| Some(full.slot) == name.base_slot))?;
-    let recompress = &options.recompress;
-    let options = RebaseOptions::default().encoding(recompress.encoding.clone()).check(recompress.check.clone());
-    let input = RebaseInput { new: &new, incremental: None, onto: &onto };
-    rebase(input, &mut run.pins.ready_sink(), &options, progress).map(drop)
+    let rebase_options = RebaseOptions::new(Snapshot::Archive(new), onto)
+        .encoding(options.encoding.clone())
+        .check(options.check.clone());
+    rebase(&rebase_options, &mut run.pins.ready_sink(), progress).map(drop)
 }

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, fcntl_lock, flock, fstat, ioctl_f
 use rustix::io::Errno;
 use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, hint};
 use slotpress_format::{ArchiveName, lock_holder};
-use slotpress_read::catalog::Archive;
+use slotpress_read::catalog::ListedArchive;
 use slotpress_read::{
     Catalog, LockAttempt, StagedFile, check_output_dir, file_id, modified_ns, remove_stale_files, scan_names, try_lock,
 };
@@ -114,7 +114,7 @@ impl PinDir {
 
     /// Pins an archive by a copy that shares its blocks (a reflink); if only Agave writes, first by
     /// a hard link.
-    pub fn pin(&self, archive: &Archive, writer: Option<Writer>) -> Result<PinResult> {
+    pub fn pin(&self, archive: &ListedArchive, writer: Option<Writer>) -> Result<PinResult> {
         let why = match writer {
             Some(Writer::Agave) => match self.pin_by_link(archive)? {
                 // Linking fails for another user's file and across mounts, but a reflink may still
@@ -128,7 +128,7 @@ impl PinDir {
         Ok(result.unwrap_or(PinResult::Impossible(why)))
     }
 
-    fn pin_by_link(&self, archive: &Archive) -> Result<PinResult> {
+    fn pin_by_link(&self, archive: &ListedArchive) -> Result<PinResult> {
         let path = archive.path();
         let why = match link_archive(archive, &self.pinned)? {
             Link::Made => return Ok(PinResult::Pinned),
@@ -145,7 +145,7 @@ impl PinDir {
 
     /// Pins by a reflink; returns `None` if the file system has none. Meanwhile, holds the lock
     /// that Firedancer takes before it rewrites a file.
-    fn pin_by_reflink(&self, archive: &Archive) -> Result<Option<PinResult>> {
+    fn pin_by_reflink(&self, archive: &ListedArchive) -> Result<Option<PinResult>> {
         let name = archive.name.to_string();
         let path = archive.path();
         let source = match archive.open() {
@@ -212,7 +212,7 @@ pub enum Link {
 }
 
 /// Gives the file of an archive a second name in `dir`.
-pub fn link_archive(archive: &Archive, dir: &KeptDir) -> Result<Link> {
+pub fn link_archive(archive: &ListedArchive, dir: &KeptDir) -> Result<Link> {
     let name = archive.name.to_string();
     let id = archive.file_id;
     if let Err(error) = linkat(CWD, archive.path(), dir, &name, AtFlags::empty()) {

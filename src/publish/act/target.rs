@@ -235,7 +235,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let bytes = ready.archive.size_bytes;
         let progress = self.run.progress;
         let (file, _) = ready.archive.open().or_path("open", &path)?;
-        let io_hint = self.run.options.recompress.encoding.io_policy.io_hint;
+        let io_hint = self.run.options.encoding.io_policy.io_hint;
         let mut offset = upload.resumed_bytes();
         let mut buffer = Vec::new();
         let mut next_count = 0;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slotpress_format::{ArchiveName, Hash};
-use slotpress_read::catalog::Archive;
+use slotpress_read::catalog::ListedArchive;
 
 use super::retry::Retry;
 use super::{Planner, TargetState};
@@ -35,7 +35,7 @@ pub struct ArchiveSet {
 }
 
 impl ArchiveSet {
-    pub fn from_archives<'a>(archives: impl IntoIterator<Item = &'a Archive>) -> Self {
+    pub fn from_archives<'a>(archives: impl IntoIterator<Item = &'a ListedArchive>) -> Self {
         let mut set = Self::default();
         for archive in archives {
             set.keys.insert(key_of(&archive.name));
@@ -117,7 +117,7 @@ impl Planner<'_> {
         self.retries.get(key).copied().unwrap_or_default()
     }
 
-    fn candidates(&self) -> BTreeMap<StateKey, &Archive> {
+    fn candidates(&self) -> BTreeMap<StateKey, &ListedArchive> {
         // A pinned archive takes precedence over a seen one of the same state, which may vanish.
         let mut candidates = BTreeMap::new();
         for archive in self.scan.seen.iter().chain(&self.scan.pinned) {
@@ -166,7 +166,7 @@ impl Planner<'_> {
 
     /// Returns the full or incremental archives that have their turn, and that a target will still want
     /// when all ready archives are published. The newest comes last.
-    fn wanted_archives(&self, is_full: bool) -> Vec<&Archive> {
+    fn wanted_archives(&self, is_full: bool) -> Vec<&ListedArchive> {
         let future = self.future_contents();
         let mut wanted = Vec::from_iter(self.candidates().into_values());
         wanted.retain(|archive| archive.is_full() == is_full && self.has_turn(&key_of(&archive.name)));
@@ -175,8 +175,8 @@ impl Planner<'_> {
         wanted
     }
 
-    fn choose_next(&self, is_full: bool) -> Option<&Archive> {
-        let is_first = |archive: &&Archive| {
+    fn choose_next(&self, is_full: bool) -> Option<&ListedArchive> {
+        let is_first = |archive: &&ListedArchive| {
             let retry = self.retry_of(&key_of(&archive.name));
             !retry.yields_to_others(self.options.once, self.now)
         };
@@ -185,7 +185,7 @@ impl Planner<'_> {
 
     /// Chooses the next archive to check and recompress: the newest full one, then the newest
     /// incremental one.
-    pub fn next_to_prepare(&self) -> Option<&Archive> {
+    pub fn next_to_prepare(&self) -> Option<&ListedArchive> {
         if self.preparing.is_some() {
             return None;
         }
@@ -195,7 +195,7 @@ impl Planner<'_> {
     pub fn choose_pins(&self) -> PinChanges {
         let preparing = self.preparing.as_ref().map(key_of);
         let next_full = self.choose_next(true);
-        let mut needed: Vec<&Archive> = Vec::new();
+        let mut needed: Vec<&ListedArchive> = Vec::new();
         needed.extend(preparing.and_then(|key| self.candidates().get(&key).copied()));
         // An archive that waits after failures is tried again, and stays pinned until then.
         needed.extend(self.wanted_archives(true).pop());

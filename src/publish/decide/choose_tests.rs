@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use slotpress_format::ledger::names::*;
 use slotpress_format::{FrameHashesLocation, SlotTime};
-use slotpress_read::catalog::{Archive, FrameHashes};
+use slotpress_read::catalog::{FrameHashes, ListedArchive};
 
 use super::choose::*;
 use super::*;
@@ -20,8 +20,8 @@ fn incremental(base: u64, slot: u64) -> ArchiveName {
     ArchiveName { base_slot: Some(base), ..full(slot) }
 }
 
-fn archives(names: &[ArchiveName]) -> Vec<Archive> {
-    names.iter().map(|name| Archive::new(name.clone(), "/snapshots", 10)).collect()
+fn archives(names: &[ArchiveName]) -> Vec<ListedArchive> {
+    names.iter().map(|name| ListedArchive::new(name.clone(), "/snapshots", 10)).collect()
 }
 
 fn ready_archives(names: &[ArchiveName]) -> Vec<PreparedArchive> {
@@ -62,7 +62,7 @@ fn next_prepared(planner: &Planner<'_>) -> Option<ArchiveName> {
     planner.next_to_prepare().map(|archive| archive.name.clone())
 }
 
-fn failed_preparation(pinned: &Archive) -> EndedTask {
+fn failed_preparation(pinned: &ListedArchive) -> EndedTask {
     let name = pinned.name.clone();
     let source = Some(PinnedSource { file: FileIdentity::from(pinned), is_quiet: true });
     EndedTask { name, result: Err(Error::failed("a full disk")), elapsed: Duration::ZERO, source }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use slotpress_base::{CancelToken, Error, Result};
 use slotpress_format::ArchiveName;
-use slotpress_read::catalog::Archive;
+use slotpress_read::catalog::ListedArchive;
 use slotpress_stores::Target;
 
 use self::choose::{StateKey, key_of};
@@ -30,8 +30,8 @@ use super::report::event::PublishEvent;
 #[derive(Clone, Debug, Default)]
 pub struct ScanResult {
     /// Archives in the validator's directories.
-    pub seen: Vec<Archive>,
-    pub pinned: Vec<Archive>,
+    pub seen: Vec<ListedArchive>,
+    pub pinned: Vec<ListedArchive>,
     pub ready: Vec<PreparedArchive>,
     /// Time since the preparation of the last incremental archive began.
     pub since_incremental: Option<Duration>,
@@ -67,7 +67,7 @@ pub struct DamagedArchive {
 pub struct Actions {
     pub damaged: Vec<DamagedArchive>,
     pub unpin: Vec<ArchiveName>,
-    pub pin: Vec<Archive>,
+    pub pin: Vec<ListedArchive>,
     pub delete: Vec<ArchiveName>,
     /// With `--once`: true if every task is done, or has failed.
     pub is_over: bool,
@@ -185,7 +185,7 @@ impl<'a> Planner<'a> {
     }
 
     fn is_all_prepared(&self) -> bool {
-        let has_no_room = |next: &Archive| self.choose_pins().no_room.contains(&next.name);
+        let has_no_room = |next: &ListedArchive| self.choose_pins().no_room.contains(&next.name);
         self.preparing.is_none() && self.next_to_prepare().is_none_or(has_no_room)
     }
 
@@ -215,7 +215,7 @@ impl<'a> Planner<'a> {
         }
         let target = self.targets.iter().position(|target| target.can_rebase(&next))?;
         let StateKey { base_slot, slot, hash } = next;
-        let compression = self.options.recompress.encoding.codec.compression();
+        let compression = self.options.encoding.codec.compression();
         let name = ArchiveName { base_slot, slot, hash, compression };
         self.rebasing = Some(RebaseTask { name, target, stop: CancelToken::default() });
         self.rebasing.clone()
@@ -236,7 +236,7 @@ impl<'a> Planner<'a> {
             task.stop.cancel();
         }
         let is_over = self.damaged.is_empty() && pins.to_unpin.is_empty() && delete.is_empty() && self.is_over();
-        let is_to_pin = |archive: &&Archive| pins.to_pin.contains(&archive.name);
+        let is_to_pin = |archive: &&ListedArchive| pins.to_pin.contains(&archive.name);
         let pin = self.scan.seen.iter().filter(is_to_pin).cloned().collect();
         self.scan.pinned.retain(|archive| !pins.to_unpin.contains(&archive.name));
         self.scan.ready.retain(|ready| !delete.contains(&ready.archive.name));

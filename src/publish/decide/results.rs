@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slotpress_base::{Error, ErrorKind, Result, hint};
 use slotpress_format::ArchiveName;
-use slotpress_read::catalog::Archive;
+use slotpress_read::catalog::ListedArchive;
 
 use super::choose::key_of;
 use super::retry::{NextAttempt, Retry};
@@ -58,7 +58,7 @@ impl Planner<'_> {
         }
     }
 
-    pub fn record_pin(&mut self, archive: Archive, result: PinResult) {
+    pub fn record_pin(&mut self, archive: ListedArchive, result: PinResult) {
         let file = FileIdentity::from(&archive);
         match result {
             PinResult::Pinned => self.events.push(PublishEvent::Pinned { name: archive.name }),
@@ -112,7 +112,7 @@ impl Planner<'_> {
         // With `--once`, another incremental archive may be prepared instead.
         self.has_begun_incremental &= name.base_slot.is_none();
         let file = source.file;
-        let find = |archives: &[Archive]| {
+        let find = |archives: &[ListedArchive]| {
             let archive = archives.iter().find(|archive| archive.name == name);
             archive.map(FileIdentity::from)
         };

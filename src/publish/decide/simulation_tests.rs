@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use slotpress_base::{Error, ErrorKind, Progress};
 use slotpress_format::ledger::names::*;
 use slotpress_format::{FrameHashesLocation, SlotTime};
-use slotpress_read::catalog::prune::keep_reasons;
-use slotpress_read::catalog::{Archive, FrameHashes};
+use slotpress_read::catalog::prune::plan_prune;
+use slotpress_read::catalog::{FrameHashes, ListedArchive};
 use slotpress_read::{Catalog, Keep};
 
 use self::publish_runs::{OutsideEvent, RandomOptions, TargetCondition};
@@ -52,7 +52,7 @@ impl Drop for SeedOfFailure {
 struct SimulatedTarget {
     condition: TargetCondition,
     files: BTreeSet<StateKey>,
-    index: BTreeMap<StateKey, Archive>,
+    index: BTreeMap<StateKey, ListedArchive>,
     is_busy: bool,
     sending: Option<PreparedArchive>,
 }
@@ -64,8 +64,8 @@ struct Simulation<'a> {
     now: Instant,
     unix_seconds: u64,
     inodes: u64,
-    seen: BTreeMap<StateKey, Archive>,
-    pinned: BTreeMap<StateKey, Archive>,
+    seen: BTreeMap<StateKey, ListedArchive>,
+    pinned: BTreeMap<StateKey, ListedArchive>,
     ready: BTreeMap<StateKey, PreparedArchive>,
     damaged: BTreeSet<StateKey>,
     refused: BTreeMap<StateKey, (ArchiveName, FileIdentity)>,
@@ -84,20 +84,20 @@ struct Simulation<'a> {
     acts: usize,
 }
 
-fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> Archive {
+fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> ListedArchive {
     let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), compression: ArchiveCompression::Zstd };
-    let mut archive = Archive::new(name, "/snapshots", 10);
+    let mut archive = ListedArchive::new(name, "/snapshots", 10);
     archive.file_id.inode = inode;
     archive
 }
 
-fn prepared_archive(archive: Archive) -> PreparedArchive {
+fn prepared_archive(archive: ListedArchive) -> PreparedArchive {
     PreparedArchive { archive, slot_time: SlotTime::default(), epoch_schedule: None }
 }
 
 impl Simulation<'_> {
     fn scan(&self) -> ScanResult {
-        let to_vec = |archives: &BTreeMap<StateKey, Archive>| archives.values().cloned().collect::<Vec<_>>();
+        let to_vec = |archives: &BTreeMap<StateKey, ListedArchive>| archives.values().cloned().collect::<Vec<_>>();
         ScanResult {
             seen: to_vec(&self.seen),
             pinned: to_vec(&self.pinned),
@@ -132,7 +132,7 @@ impl Simulation<'_> {
         }
     }
 
-    fn write(&mut self, archive: Archive, is_damaged: bool) {
+    fn write(&mut self, archive: ListedArchive, is_damaged: bool) {
         if is_damaged {
             self.damaged.insert(key_of(&archive.name));
         }
@@ -421,14 +421,9 @@ impl Simulation<'_> {
 
 fn prune(target: &mut SimulatedTarget, keep: &Keep) {
     let catalog = Catalog::new(target.index.values().cloned());
-    let reasons = keep_reasons(&catalog, keep, SystemTime::UNIX_EPOCH);
-    let gone: Vec<StateKey> = catalog
-        .archives()
-        .iter()
-        .zip(reasons)
-        .filter(|(_, reason)| reason.is_none())
-        .map(|(archive, _)| key_of(&archive.name))
-        .collect();
+    let plan = plan_prune(&catalog, keep, SystemTime::UNIX_EPOCH);
+    let gone = plan.iter().filter(|decision| decision.keep_reason.is_none());
+    let gone: Vec<StateKey> = gone.map(|decision| key_of(&decision.archive.name)).collect();
     target.index.retain(|key, _| !gone.contains(key));
     target.files.retain(|key| !gone.contains(key));
 }

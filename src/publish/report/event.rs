@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, Hash, Root, serialize_name_and_parts};
-use slotpress_read::catalog::Archive;
+use slotpress_read::catalog::ListedArchive;
 
 pub type Variables = Vec<(String, String)>;
 
@@ -95,12 +95,12 @@ pub struct ReadyArchive {
 /// Returns `checked` if capitalization and lattice hash were compared with the bank file, otherwise
 /// `unchecked`. The state of an incremental archive that the validator wrote is not checked, because
 /// that would read its full archive again.
-pub fn state_check_label(archive: &Archive) -> &'static str {
+pub fn state_check_label(archive: &ListedArchive) -> &'static str {
     if archive.is_full() || archive.is_rebased() { "checked" } else { "unchecked" }
 }
 
 impl ReadyArchive {
-    pub(crate) fn new(archive: &Archive, target: Option<String>, elapsed: Duration) -> Self {
+    pub(crate) fn new(archive: &ListedArchive, target: Option<String>, elapsed: Duration) -> Self {
         Self {
             name: archive.name.clone(),
             target,

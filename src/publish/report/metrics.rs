@@ -13,7 +13,7 @@ use slotpress_serve::prometheus_client::metrics::gauge::Gauge;
 use slotpress_serve::prometheus_client::registry::Registry;
 use slotpress_serve::{Monitored, add_sub_registry};
 
-use slotpress_read::catalog::Archive;
+use slotpress_read::catalog::ListedArchive;
 use slotpress_read::{Catalog, unix_ns};
 
 use super::event::PublishEvent;
@@ -39,7 +39,7 @@ fn to_i64(value: u64) -> i64 {
 
 /// Returns the archive with the highest slot in an index. Ignores rebased archives, and archives for
 /// which `is_counted` is false.
-pub fn newest_archive(index: &Catalog, is_counted: impl Fn(&Archive) -> bool) -> Option<&Archive> {
+pub fn newest_archive(index: &Catalog, is_counted: impl Fn(&ListedArchive) -> bool) -> Option<&ListedArchive> {
     let archives = index.archives().iter().filter(|archive| !archive.is_rebased() && is_counted(archive));
     archives.max_by_key(|archive| archive.name.slot)
 }
@@ -122,7 +122,7 @@ impl PublishMetrics {
 
     /// Returns the time since an archive was published. Counts from the start of the run if there is no
     /// archive, or if its time is in the future because the clock jumped back.
-    fn age(&self, published: Option<&Archive>) -> Duration {
+    fn age(&self, published: Option<&ListedArchive>) -> Duration {
         let age_ns = published.and_then(|archive| unix_ns(clock::now()).checked_sub(archive.modified_ns));
         age_ns.map_or_else(|| self.start.elapsed(), Duration::from_nanos)
     }
@@ -185,7 +185,7 @@ impl PublishMetrics {
 
 impl Monitored for PublishMetrics {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
-        let set_newest = |slots: &Gauges, ages: &Gauges, labels: Labels, newest: Option<&Archive>| {
+        let set_newest = |slots: &Gauges, ages: &Gauges, labels: Labels, newest: Option<&ListedArchive>| {
             let Some(archive) = newest else { return };
             set_gauge(slots, &labels, archive.name.slot);
             set_gauge(ages, &labels, self.age(newest).as_secs());
@@ -234,7 +234,7 @@ mod tests {
             let name =
                 ArchiveName { base_slot: None, slot: 7, hash: Hash([7; 32]), compression: ArchiveCompression::Zstd };
             let modified_ns = unix_ns(clock::now() - Duration::from_secs(age_seconds));
-            let index = Catalog::new([Archive { modified_ns, ..Archive::new(name, "", 1) }]);
+            let index = Catalog::new([ListedArchive { modified_ns, ..ListedArchive::new(name, "", 1) }]);
             TargetContents { index, ..TargetContents::default() }
         };
         metrics.record_target("a", &TargetStatus { contents: &contents(0), backlog: 0, is_up: true });

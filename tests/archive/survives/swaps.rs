@@ -30,7 +30,7 @@ impl slotpress::Progress for SwapAt<'_> {
 fn a_swapped_output_directory_is_an_error() {
     use slotpress::archive::{ArchiveOptions, DirSink, archive};
     use slotpress::progress::Stage;
-    use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+    use slotpress::recompress::{RecompressOptions, recompress};
     let (from, full) = small_archive();
     let mut cases = 0;
     let mut failed = Vec::new();
@@ -52,8 +52,7 @@ fn a_swapped_output_directory_is_an_error() {
                 .map(|report| report.archive.path)
             } else {
                 let mut sink = DirSink::open(&out).expect("opened");
-                recompress(RecompressSource::File(full.clone()), &mut sink, &RecompressOptions::default(), &swap)
-                    .map(|report| report.archive.path)
+                recompress(&RecompressOptions::new(&full), &mut sink, &swap).map(|report| report.archive.path)
             };
             // Some commands do not have this stage.
             if !aside.exists() {

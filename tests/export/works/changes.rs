@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use slotpress::tables::{DataPart, ExportInput, ExportOptions, ExportTo, RowOrder, Table, export};
+use slotpress::export::{DataPart, ExportOptions, ExportTo, RowOrder, Table, export};
 use slotpress::verify::{CheckOptions, VerifyOptions};
-use slotpress::{NamedArchive, NoProgress, Snapshot};
+use slotpress::{ArchiveInput, NoProgress, Snapshot};
 use tempfile::TempDir;
 
 use super::engines::{json_answer, python_command};
@@ -331,23 +331,22 @@ fn filters_select_from_both_states() {
 #[test]
 fn memory_does_not_change_the_bytes() {
     let made = make_synthetic_pair(&["--size", "40MiB"]);
-    let [full, incremental] = [&made.full, &made.incremental].map(NamedArchive::from_path);
-    let old = Snapshot::Archive(&full);
-    let new = Snapshot::archives(&full, Some(&incremental));
+    let [full, incremental] = [&made.full, &made.incremental].map(ArchiveInput::from_path);
+    let old = Snapshot::archive(full.clone());
+    let new = Snapshot::pair(full, incremental);
     let mut expected = None;
     for (memory_bytes, threads) in [(1 << 30, 1), (0, 2)] {
         let out = temp_dir();
         let spilled = dir_on_disk();
-        let mut options = ExportOptions::default().memory_bytes(memory_bytes).data(DataPart::Full);
+        let mut options = ExportOptions::new(old.clone()).memory_bytes(memory_bytes).data(DataPart::Full);
         options.tables = vec![Table::Accounts, Table::TokenAccounts, Table::Stakes];
         let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(spilled.path().to_path_buf());
         options.verify = VerifyOptions::default().threads(threads).check(check);
         let to = || ExportTo::Dir(out.path().to_path_buf());
-        export(old, to(), &options, &NoProgress).expect("exported");
-        options.changes = true;
+        export(&options, to(), &NoProgress).expect("exported");
+        options = options.snapshot(new.clone()).since(old.clone());
         assert_eq!(options.order, None::<RowOrder>);
-        let report =
-            export(ExportInput { snapshot: new, since: Some(old) }, to(), &options, &NoProgress).expect("exported");
+        let report = export(&options, to(), &NoProgress).expect("exported");
         assert_eq!(report.facts.state, "checked");
         assert!(report.tables.iter().all(|table| table.rows > 0));
         assert_eq!(relative_paths(spilled.path()), Vec::<String>::new());

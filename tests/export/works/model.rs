@@ -1,10 +1,10 @@
 //! Exports with random filters and options equal a naive model of the same accounts.
 
 use proptest::prelude::*;
-use slotpress::tables::{DataPart, ExportOptions, ExportTo, Filter, Memcmp, Table, TableFormat, export};
+use slotpress::export::{DataPart, ExportOptions, ExportTo, Filter, Memcmp, Table, TableFormat, export};
 use slotpress::types::Address;
 use slotpress::verify::VerifyOptions;
-use slotpress::{NamedArchive, NoProgress, Snapshot};
+use slotpress::{ArchiveInput, NoProgress, Snapshot};
 
 use crate::common::records::{PlainRecord, newest, records};
 use crate::export::fixture_pair;
@@ -64,14 +64,15 @@ proptest! {
             .collect();
         expected.sort();
 
-        let mut options = ExportOptions::default().filter(filter).data(data);
+        let [full, incremental] = [0, 1].map(|number| archives.get(number).map(ArchiveInput::from_path));
+        let snapshot = Snapshot::archives(full.expect("a full archive"), incremental);
+        let mut options = ExportOptions::new(snapshot).filter(filter).data(data);
         options.format = TableFormat::Csv;
         options.tables = vec![Table::Accounts];
         options.verify = VerifyOptions::default().threads(threads);
-        let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
         let mut text = Vec::new();
         let to = ExportTo::Stream(&mut text);
-        export(Snapshot::archives(&named[0], named.get(1)), to, &options, &NoProgress).expect("exported");
+        export(&options, to, &NoProgress).expect("exported");
         let text = String::from_utf8(text).expect("text");
         let mut rows: Vec<&str> = text.lines().skip(1).collect();
         rows.sort_unstable();

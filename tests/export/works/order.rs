@@ -8,9 +8,9 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::serialized_reader::ReadOptionsBuilder;
 use parquet::record::RowAccessor;
 use serde_json::Value;
-use slotpress::tables::{DataPart, ExportOptions, ExportTo, RowOrder, Table, export};
+use slotpress::export::{DataPart, ExportOptions, ExportTo, RowOrder, Table, export};
 use slotpress::verify::{CheckOptions, VerifyOptions};
-use slotpress::{NamedArchive, NoProgress, Result, Snapshot};
+use slotpress::{NoProgress, Result, Snapshot};
 
 use super::tables::{ALL_TABLES, SyntheticPair, make_synthetic_pair, remove_change};
 use crate::common::*;
@@ -115,10 +115,8 @@ fn every_table_is_sorted() {
     }
 }
 
-fn export_into(dir: &Path, made: &SyntheticPair, options: &ExportOptions) -> Result<()> {
-    let [full, incremental] = [&made.full, &made.incremental].map(NamedArchive::from_path);
-    let input = Snapshot::archives(&full, Some(&incremental));
-    let report = export(input, ExportTo::Dir(dir.to_path_buf()), options, &NoProgress)?;
+fn export_into(dir: &Path, options: &ExportOptions) -> Result<()> {
+    let report = export(options, ExportTo::Dir(dir.to_path_buf()), &NoProgress)?;
     assert_eq!(report.facts.state, "checked");
     Ok(())
 }
@@ -132,7 +130,8 @@ fn memory_and_threads_do_not_change_the_bytes() {
     let missing = out.path().join("missing");
     let mut expected = None;
     for (memory_bytes, threads, spills) in [(1 << 30, 1, false), (0, 2, true), (0, 1, true), (1 << 30, 4, false)] {
-        let mut options = ExportOptions::default().memory_bytes(memory_bytes).data(DataPart::Full);
+        let snapshot = Snapshot::pair(&made.full, &made.incremental);
+        let mut options = ExportOptions::new(snapshot).memory_bytes(memory_bytes).data(DataPart::Full);
         options.tables = vec![Table::Accounts, Table::TokenAccounts, Table::Stakes];
         options.order = Some(RowOrder::Clustered);
         // Each row group gets its own file.
@@ -142,11 +141,11 @@ fn memory_and_threads_do_not_change_the_bytes() {
             options.clone().verify(VerifyOptions::default().threads(threads).check(check))
         };
         let label = format!("{memory_bytes}-{threads}");
-        let fails = export_into(&out.path().join(format!("{label}-missing")), &made, &options_in(&missing)).is_err();
+        let fails = export_into(&out.path().join(format!("{label}-missing")), &options_in(&missing)).is_err();
         assert_eq!(fails, spills, "{label}");
         let dir = out.path().join(&label);
         let spilled = dir_on_disk();
-        export_into(&dir, &made, &options_in(spilled.path())).expect("exported");
+        export_into(&dir, &options_in(spilled.path())).expect("exported");
         assert_eq!(relative_paths(spilled.path()), Vec::<String>::new());
         let tables = read_manifest(&dir)["tables"].clone();
         let (expected_files, expected_tables) = expected.get_or_insert_with(|| (list_files(&dir), tables.clone()));

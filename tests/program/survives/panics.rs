@@ -9,12 +9,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
-use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::recompress::{RecompressOptions, recompress};
 use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress::{Error, Result};
 use slotpress_base::threads::catch_panic;
 use slotpress_base::{Progress, ProgressEvent};
-use slotpress_read::{CheckMode, CheckOptions, NamedArchive, Snapshot, VerifyOptions, verify};
+use slotpress_read::{CheckMode, CheckOptions, Snapshot, VerifyOptions, verify};
 
 #[cfg(debug_assertions)]
 use crate::common::faults::assert_panic_is_error;
@@ -54,11 +54,11 @@ fn run_archive(out: &Path, ledger: &Path, progress: &dyn Progress) -> Result<()>
 }
 
 fn run_recompress(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
-    let options = RecompressOptions::default()
+    let options = RecompressOptions::new(fixture(FULL_3500))
         .encoding(EncodingOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(3))
         .check(state_check_options());
     let mut sink = DirSink::open(out).expect("opened");
-    recompress(RecompressSource::File(fixture(FULL_3500)), &mut sink, &options, progress).map(drop)
+    recompress(&options, &mut sink, progress).map(drop)
 }
 
 fn run_restore(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
@@ -71,9 +71,7 @@ fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
     let options = VerifyOptions::default()
         .threads(3)
         .check(CheckOptions::default().memory_bytes(64 << 20).temporary_dir(out.to_path_buf()));
-    let path = fixture(FULL_3500);
-    let archive = NamedArchive::from_path(&path);
-    verify(Snapshot::Archive(&archive), &options, progress).map(drop)
+    verify(&Snapshot::archive(fixture(FULL_3500)), &options, progress).map(drop)
 }
 
 /// Runs a command whose progress panics at call number `call`. Returns the error, or `None` if the run

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, ZSTD_LEVEL_DEFAULT, archive};
-use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::recompress::{RecompressOptions, recompress};
 use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress_base::{IoHint, IoPolicy, NoProgress};
 use slotpress_synth::{SynthOptions, synth};
@@ -77,7 +77,7 @@ impl TestLedger {
 
     fn recompress(&self, name: &str, io_policy: IoPolicy) -> PathBuf {
         let dir = self.new_dir(name);
-        let options = RecompressOptions::default().encoding(
+        let options = RecompressOptions::new(&self.archive).encoding(
             EncodingOptions::default()
                 .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT))
                 .frame_size_bytes(FRAME_SIZE_BYTES)
@@ -85,8 +85,7 @@ impl TestLedger {
                 .io_policy(io_policy),
         );
         let mut sink = DirSink::open(dir).expect("opened");
-        let report = recompress(RecompressSource::File(self.archive.clone()), &mut sink, &options, &NoProgress)
-            .expect("recompressed");
+        let report = recompress(&options, &mut sink, &NoProgress).expect("recompressed");
         report.archive.path.expect("a path")
     }
 

@@ -232,16 +232,11 @@ impl slotpress::Progress for StageLog {
 #[test]
 fn each_stage_is_an_announced_step() {
     let dir = temp_dir();
-    let [old, new] = two_full_archives("agave-4.2.2", dir.path()).map(slotpress::NamedArchive::from_path);
+    let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let (log, out) = (StageLog::default(), temp_dir());
-    let input = slotpress::rebase::RebaseInput { new: &new, incremental: None, onto: &old };
-    let made = slotpress::rebase::rebase(
-        input,
-        &mut slotpress::archive::DirSink::open(out.path()).expect("opened"),
-        &slotpress::rebase::RebaseOptions::default(),
-        &log,
-    );
-    made.expect("made");
+    let options = slotpress::rebase::RebaseOptions::new(slotpress::Snapshot::archive(new), old);
+    let mut sink = slotpress::archive::DirSink::open(out.path()).expect("opened");
+    slotpress::rebase::rebase(&options, &mut sink, &log).expect("made");
     let mut log = log.0.into_inner().expect("no panic");
     let steps = log.remove(0);
     assert_eq!(steps, ["Verifying", "Verifying", "Comparing", "Rebasing", "Verifying", "Syncing"]);

@@ -7,10 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use slotpress::archive::DirSink;
-use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::recompress::{RecompressOptions, recompress};
 use slotpress::restore::{RestoreOptions, RestoreReport, TargetOptions, restore};
 use slotpress::verify::{VerifyOptions, verify};
-use slotpress::{Error, ErrorKind, NamedArchive, Snapshot};
+use slotpress::{Error, ErrorKind, Snapshot};
 use slotpress_base::NoProgress;
 use slotpress_format::{Entry, EntryKind, Index, SeekTableItem, seek_table_frame};
 use tempfile::TempDir;
@@ -373,15 +373,10 @@ fn a_wrong_index_is_damage() {
     let assert_damage = |bytes: &[u8], what: &str| {
         assert!(!test.is_harmless(bytes, what), "{what}: restored");
         let out = temp_dir();
-        let source = RecompressSource::File(test.archive.clone());
-        let made = recompress(
-            source,
-            &mut DirSink::open(out.path()).expect("opened"),
-            &RecompressOptions::default(),
-            &NoProgress,
-        );
-        let made = NamedArchive::from_path(made.expect(what).archive.path.expect("a path"));
-        let report = verify(Snapshot::Archive(&made), &VerifyOptions::default(), &NoProgress).expect(what);
+        let mut sink = DirSink::open(out.path()).expect("opened");
+        let made = recompress(&RecompressOptions::new(&test.archive), &mut sink, &NoProgress);
+        let made = made.expect(what).archive.path.expect("a path");
+        let report = verify(&Snapshot::archive(made), &VerifyOptions::default(), &NoProgress).expect(what);
         assert!(report.ok, "{what}: {:?}", report.failures);
     };
 

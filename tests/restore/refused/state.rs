@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use slotpress::archive::{Codec, DirSink, EncodingOptions, RecordLayout, ZSTD_LEVEL_DEFAULT};
-use slotpress::recompress::{RecompressOptions, RecompressReport, RecompressSource, recompress};
-use slotpress::restore::{RestoreOptions, RestoreReport, RestoreSource, TargetOptions, restore};
+use slotpress::recompress::{RecompressOptions, RecompressReport, recompress};
+use slotpress::restore::{RestoreOptions, RestoreReport, TargetOptions, restore};
 use slotpress::{Error, ErrorKind};
 use slotpress_base::NoProgress;
 use slotpress_format::{Hash, LedgerPaths};
-use slotpress_read::{CheckMode, CheckOptions, Completeness, NamedArchive, Snapshot, VerifyOptions, verify};
+use slotpress_read::{CheckMode, CheckOptions, Completeness, LocalArchive, Snapshot, VerifyOptions, verify};
 
 use crate::common::seeded_rng::SeededRng;
 use crate::common::*;
@@ -28,12 +28,12 @@ fn check(mode: CheckMode) -> CheckOptions {
 
 fn try_restore(archives: &[&Path], to: &Path, mode: CheckMode) -> Result<RestoreReport, Error> {
     let mut options = RestoreOptions::new(archives[0], TargetOptions::new(to).threads(2).check(check(mode)));
-    options.incremental = archives.get(1).copied().map(RestoreSource::from);
+    options.incremental = archives.get(1).copied().map(LocalArchive::from);
     restore(&options, &NoProgress)
 }
 
 fn try_recompress(archive: &Path, to: &Path, layout: RecordLayout, mode: CheckMode) -> Result<RecompressReport, Error> {
-    let options = RecompressOptions::default()
+    let options = RecompressOptions::new(archive)
         .encoding(
             EncodingOptions::default()
                 .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT).layout(layout))
@@ -41,12 +41,7 @@ fn try_recompress(archive: &Path, to: &Path, layout: RecordLayout, mode: CheckMo
                 .threads(2),
         )
         .check(check(mode));
-    recompress(
-        RecompressSource::File(archive.to_path_buf()),
-        &mut DirSink::open(to).expect("opened").replace(true),
-        &options,
-        &NoProgress,
-    )
+    recompress(&options, &mut DirSink::open(to).expect("opened").replace(true), &NoProgress)
 }
 
 fn verify_options() -> VerifyOptions {
@@ -55,12 +50,11 @@ fn verify_options() -> VerifyOptions {
 
 fn is_good_ledger(ledger: &Path) -> bool {
     let paths = LedgerPaths { ledger: ledger.to_path_buf(), ..LedgerPaths::default() };
-    verify(Snapshot::ledger(&paths), &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
+    verify(&Snapshot::ledger(paths), &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
 }
 
 fn is_good_archive(archive: &Path) -> bool {
-    let named = NamedArchive::from_path(archive);
-    verify(Snapshot::Archive(&named), &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
+    verify(&Snapshot::archive(archive), &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
 }
 
 fn full_of(chain: &str) -> PathBuf {
@@ -220,8 +214,7 @@ fn superseded_records_are_subtracted() {
     let dir = temp_dir();
     let archive = dir.path().join(name(&full_of(AGAVE_4_4)));
     write_zstd(&entries, &archive);
-    let verified = verify(Snapshot::Archive(&NamedArchive::from_path(&archive)), &verify_options(), &NoProgress)
-        .expect("verified");
+    let verified = verify(&Snapshot::archive(&archive), &verify_options(), &NoProgress).expect("verified");
     assert!(verified.ok, "{:?}", verified.failures);
     assert!(verified.counts.superseded * 10 >= verified.counts.records * 3, "{:?}", verified.counts);
     let report = try_restore(&[&archive], &dir.path().join("ledger"), CheckMode::State).expect("restored");

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress_base::NoProgress;
-use slotpress_read::{LocalFile, NamedArchive, Snapshot, Tail};
+use slotpress_read::{LocalFile, Snapshot, Tail};
 
 use crate::common::temp_dir;
 use crate::verify::fixtures::*;
@@ -47,7 +47,7 @@ fn is_same_archive(first: &Path, second: &Path) -> bool {
 
 fn is_damage_found(path: &Path) -> bool {
     let options = verify_options(&[]).threads(1);
-    match slotpress_read::verify(Snapshot::Archive(&NamedArchive::from_path(path)), &options, &NoProgress) {
+    match slotpress_read::verify(&Snapshot::archive(&path), &options, &NoProgress) {
         Ok(report) => !report.ok,
         Err(error) => error.kind() == slotpress::ErrorKind::Damaged,
     }

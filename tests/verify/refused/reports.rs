@@ -5,11 +5,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
-use slotpress::restore::{RestoreOptions, RestoreSource, TargetOptions, restore};
+use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress::verify::{CheckMode, CheckOptions, VerifyOptions};
 use slotpress::{ErrorKind, Snapshot};
 use slotpress_base::NoProgress;
-use slotpress_read::{Check, Failure, FailurePlace, NamedArchive, Rule, SnapshotClient, VerifyReport};
+use slotpress_read::{ArchiveInput, Check, Failure, FailurePlace, LocalArchive, Rule, SnapshotClient, VerifyReport};
 
 use crate::common::{run_json, temp_dir, text};
 use crate::verify::altered::{Altered, corpus};
@@ -81,10 +81,9 @@ fn altered_archives_have_these_reports() {
     for altered in archives_with_stable_reports() {
         let dir = temp_dir();
         let paths = altered.write_to(dir.path());
-        let incremental = paths.incremental.as_ref().map(NamedArchive::from_path);
-        let full = NamedArchive::from_path(&paths.full);
-        let result =
-            slotpress_read::verify(Snapshot::archives(&full, incremental.as_ref()), &verify_options(&[]), &NoProgress);
+        let incremental = paths.incremental.as_ref().map(ArchiveInput::from_path);
+        let snapshot = Snapshot::archives(&paths.full, incremental);
+        let result = slotpress_read::verify(&snapshot, &verify_options(&[]), &NoProgress);
         let report = match result {
             Ok(report) => report_text(&report),
             Err(error) => format!("  {:?}: {error}\n", error.kind()),
@@ -102,7 +101,7 @@ fn restores_of_altered_archives_have_these_results() {
         let paths = altered.write_to(dir.path());
         let target = TargetOptions::new(dir.path().join("ledger")).threads(2);
         let mut options = RestoreOptions::new(&paths.full, target);
-        options.incremental = paths.incremental.as_ref().map(RestoreSource::from);
+        options.incremental = paths.incremental.as_ref().map(LocalArchive::from);
         let result = match restore(&options, &NoProgress) {
             Ok(report) => format!("restored: {:?}", report.assurance),
             Err(error) => format!("{:?}: {error}", error.kind()),
@@ -133,10 +132,10 @@ fn a_visit_of_a_wrong_state_fails_at_its_end() {
     {
         let altered = corpus.iter().find(|altered| altered.label == label).unwrap_or_else(|| panic!("no {label}"));
         let dir = temp_dir();
-        let archive = NamedArchive::from_path(altered.write_to(dir.path()).full);
+        let snapshot = Snapshot::archive(altered.write_to(dir.path()).full);
         let visit = |mode| {
             let options = VerifyOptions::default().check(CheckOptions::default().mode(mode)).threads(2);
-            visit_accounts(Snapshot::Archive(&archive), &options, &NoProgress, AccountCounter::default)
+            visit_accounts(&snapshot, &options, &NoProgress, AccountCounter::default)
         };
         let (counters, report) = visit(CheckMode::Frames).expect("all records can be read");
         assert_eq!(counters.iter().map(|counter| counter.0).sum::<u64>(), report.counts.accounts);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use slotpress::verify::{CheckOptions, VerifyOptions};
-use slotpress::{NamedArchive, NoProgress, Snapshot};
+use slotpress::{NoProgress, Snapshot};
 use tempfile::TempDir;
 
 use crate::common::screen::*;
@@ -293,9 +293,7 @@ fn a_temporary_directory_without_space_is_refused_at_once() {
     let verify = |dir: &Path| {
         let check = CheckOptions::default().memory_bytes(64 << 20).temporary_dir(dir.to_path_buf());
         let options = VerifyOptions::default().check(check);
-        slotpress_read::verify(Snapshot::Archive(&NamedArchive::from_path(&archive)), &options, &NoProgress)
-            .expect_err("no room")
-            .to_string()
+        slotpress_read::verify(&Snapshot::archive(&archive), &options, &NoProgress).expect_err("no room").to_string()
     };
     assert!(verify(temporary).contains("not enough space under "));
     assert_eq!(relative_paths(temporary), Vec::<String>::new());

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use slotpress::archive::{DirSink, EncodingOptions};
-use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
-use slotpress::restore::{RestoreOptions, RestoreSource, TargetOptions, restore};
+use slotpress::recompress::{RecompressOptions, recompress};
+use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress_base::{ErrorKind, NoProgress};
-use slotpress_read::{NamedArchive, Snapshot, VerifyReport};
+use slotpress_read::{ArchiveInput, LocalArchive, Snapshot, VerifyReport};
 #[cfg(feature = "net")]
 use {
     crate::common::site::{Files, TransferMode, serve},
@@ -32,12 +32,8 @@ use crate::verify::fixtures::*;
 /// Verifies a full archive or a pair. The report on archives that are not a pair has the result
 /// `ok: false`.
 fn verify_archives(full: &Path, incremental: Option<&Path>) -> VerifyReport {
-    let incremental = incremental.map(NamedArchive::from_path);
-    let report = slotpress_read::verify(
-        Snapshot::archives(&NamedArchive::from_path(full), incremental.as_ref()),
-        &verify_options(&[]),
-        &NoProgress,
-    );
+    let incremental = incremental.map(ArchiveInput::from_path);
+    let report = slotpress_read::verify(&Snapshot::archives(full, incremental), &verify_options(&[]), &NoProgress);
     report.unwrap_or_else(|error| {
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
         VerifyReport::default()
@@ -56,15 +52,15 @@ fn make_and_verify(altered: &Altered, dir: &Path) -> [CommandResult; 3] {
     let AlteredPaths { full, incremental } = altered.write_to(dir);
     let ledger = dir.join("ledger");
     let mut restore_options = RestoreOptions::new(&full, TargetOptions::new(&ledger).threads(2));
-    restore_options.incremental = incremental.clone().map(RestoreSource::from);
+    restore_options.incremental = incremental.clone().map(LocalArchive::from);
     let restored = restore(&restore_options, &NoProgress).ok().map(|_| verify_ledger(&ledger));
     let recompress = |source: &Path, base: Option<&Path>, out: &str| {
         let out = dir.join(out);
         std::fs::create_dir_all(&out).expect("made");
         let mut sink = DirSink::open(out).expect("opened");
-        let mut options = RecompressOptions::default().encoding(EncodingOptions::default().threads(2));
+        let mut options = RecompressOptions::new(source).encoding(EncodingOptions::default().threads(2));
         options.base = base.map(Path::to_path_buf);
-        recompress(RecompressSource::File(source.to_path_buf()), &mut sink, &options, &NoProgress).ok()?.archive.path
+        recompress(&options, &mut sink, &NoProgress).ok()?.archive.path
     };
     let new_full = recompress(&full, None, "full");
     let new_incremental = incremental.as_ref().and_then(|path| recompress(path, Some(&full), "incremental"));
@@ -126,7 +122,7 @@ fn nothing_is_bootstrapped_that_verify_refuses() {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
         let mut options = BootstrapOptions::new([server.url("").parse().expect("a URL")], &ledger);
-        options.restore = options.restore.threads(2);
+        options.target = options.target.threads(2);
         let client = Client::new(&ClientOptions::default()).expect("a client");
         let Ok(report) = bootstrap(&client, &options, &NoProgress) else { return Vec::new() };
         count.fetch_add(1, Relaxed);
@@ -163,7 +159,7 @@ fn nothing_is_published_that_verify_refuses() {
                 let report = |archive: &Path| match index {
                     0 => verify_archives(archive, None),
                     _ => slotpress_read::verify(
-                        Snapshot::Archive(&NamedArchive::from_path(archive)),
+                        &Snapshot::archive(&archive),
                         &verify_options(&[]).check(CheckOptions::default().mode(CheckMode::Frames)),
                         &NoProgress,
                     )

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use slotpress_base::NoProgress;
-use slotpress_format::{FieldReader, LedgerPaths};
+use slotpress_format::FieldReader;
 use slotpress_read::{Rule, Snapshot, SnapshotClient, VerifyReport};
 
 use crate::common::oracle::Oracle;
@@ -296,10 +296,9 @@ fn versions_refuse_the_ledger_layouts_of_other_versions() {
             std::fs::read(agave_dir().with_file_name(chain).join(format!("{ledger}.tar.zst"))).expect("the fixture");
         let tar = zstd::stream::decode_all(bytes.as_slice()).expect("zstd");
         tar::Archive::new(tar.as_slice()).unpack(to.path()).expect("unpacked");
-        let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
+        let snapshot = Snapshot::ledger(to.path());
         for clients in [&[][..], &[Agave44], &[Agave45], &SnapshotClient::AGAVE] {
-            let report = slotpress_read::verify(Snapshot::ledger(&paths), &verify_options(clients), &NoProgress)
-                .expect("verified");
+            let report = slotpress_read::verify(&snapshot, &verify_options(clients), &NoProgress).expect("verified");
             assert_eq!(refusing_clients(&report), refused, "{chain}");
             assert!(report.warnings.is_empty(), "{}", describe(&report));
             let is_refused = clients.iter().any(|client| refused.contains(client));

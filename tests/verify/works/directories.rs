@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use slotpress::catalog::Archive;
+use slotpress::catalog::ListedArchive;
 use slotpress::verify::{VerifyOptions, verify_catalog};
-use slotpress::{ErrorKind, NamedArchive, NoProgress};
+use slotpress::{ArchiveInput, ErrorKind, NoProgress};
 use tempfile::TempDir;
 
 use crate::common::listed::objects;
@@ -202,8 +202,8 @@ fn an_incremental_archive_alone_has_no_failure_if_only_frames_are_checked() {
 fn the_library_fails_for_an_incremental_archive_alone() {
     let dir = directory_with_an_incremental_archive();
     let catalog = slotpress::catalog::scan(&[dir.path().into()]).expect("scanned");
-    let open = |archive: &Archive, _| Ok(NamedArchive::from_path(archive.path()));
-    let verdict = verify_catalog(&catalog, open, &VerifyOptions::default(), &NoProgress, |_| {});
+    let open = |archive: &ListedArchive, _| Ok(ArchiveInput::from_path(archive.path()));
+    let verdict = verify_catalog(&catalog, &VerifyOptions::default(), &NoProgress, open, |_| {});
     let error = verdict.expect("verified").require_ok("here").expect_err("not checked");
     assert_eq!(error.kind(), ErrorKind::Failed, "{error}");
 }

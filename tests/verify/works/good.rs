@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use slotpress_base::NoProgress;
-use slotpress_read::{Check, CheckMode, CheckOptions, NamedArchive, Snapshot, SnapshotClient, VerifyReport};
+use slotpress_read::{Check, CheckMode, CheckOptions, Snapshot, SnapshotClient, VerifyReport};
 
 use crate::common::oracle::Oracle;
 use crate::common::temp_dir;
@@ -52,22 +52,18 @@ fn archives_of_agave_are_good() {
 
 #[test]
 fn the_state_of_an_incremental_archive_alone_cannot_be_checked() {
-    let archive = NamedArchive::from_path(agave_dir().join(INCREMENTAL));
-    let error = slotpress_read::verify(
-        Snapshot::Archive(&archive),
-        &verify_options(&SnapshotClient::JUDGED_BY_DEFAULT),
-        &NoProgress,
-    )
-    .expect_err("refused");
+    let snapshot = Snapshot::archive(agave_dir().join(INCREMENTAL));
+    let error = slotpress_read::verify(&snapshot, &verify_options(&SnapshotClient::JUDGED_BY_DEFAULT), &NoProgress)
+        .expect_err("refused");
     assert!(error.to_string().contains("of an incremental archive alone cannot be checked"), "{error}");
 }
 
 #[test]
 fn all_but_the_state_of_an_incremental_archive_alone_can_be_checked() {
-    let archive = NamedArchive::from_path(agave_dir().join(INCREMENTAL));
+    let snapshot = Snapshot::archive(agave_dir().join(INCREMENTAL));
     let options =
         verify_options(&SnapshotClient::JUDGED_BY_DEFAULT).check(CheckOptions::default().mode(CheckMode::Frames));
-    let report = slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified");
+    let report = slotpress_read::verify(&snapshot, &options, &NoProgress).expect("verified");
     assert!(report.ok, "{}", describe(&report));
     let skipped = report.checks.iter().filter(|result| result.skipped.is_some()).map(|result| result.check);
     assert_eq!(skipped.collect::<Vec<_>>(), [Check::Records, Check::State]);
@@ -106,25 +102,25 @@ fn ledgers_are_good() {
 
 #[test]
 fn an_archive_of_the_expected_slot_and_hash_is_good() {
-    let archive = NamedArchive::from_path(agave_dir().join(FULL));
+    let snapshot = Snapshot::archive(agave_dir().join(FULL));
     let mut options = verify_options(&SnapshotClient::AGAVE);
     options.check.expect_slot = Some(STATE_26.slot);
     options.check.expect_hash = Some(STATE_26.hash.parse().expect("a hash"));
-    let report = slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified");
+    let report = slotpress_read::verify(&snapshot, &options, &NoProgress).expect("verified");
     assert!(report.ok, "{}", describe(&report));
 }
 
 #[test]
 fn a_good_archive_of_an_unexpected_slot_is_refused() {
-    let archive = NamedArchive::from_path(agave_dir().join(FULL));
+    let snapshot = Snapshot::archive(agave_dir().join(FULL));
     let mut options = verify_options(&SnapshotClient::AGAVE);
     options.check.expect_slot = Some(27);
     options.check.expect_hash = Some(STATE_26.hash.parse().expect("a hash"));
-    let report = slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified");
+    let report = slotpress_read::verify(&snapshot, &options, &NoProgress).expect("verified");
     assert!(!report.ok);
     assert!(report.clients.iter().all(|verdict| verdict.loads));
     options.quick = true;
-    assert!(!slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified").ok);
+    assert!(!slotpress_read::verify(&snapshot, &options, &NoProgress).expect("verified").ok);
 }
 
 /// The full archive, the pair and both ledgers of chains with updates and closed accounts, which

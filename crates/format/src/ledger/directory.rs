@@ -37,6 +37,12 @@ pub struct LedgerPaths {
 }
 
 #[warn(missing_docs)]
+impl<P: AsRef<Path>> From<P> for LedgerPaths {
+    fn from(ledger: P) -> Self {
+        Self::new(ledger.as_ref())
+    }
+}
+
 impl LedgerPaths {
     /// Describes a ledger with the validator's defaults.
     pub fn new(ledger: impl Into<PathBuf>) -> Self {

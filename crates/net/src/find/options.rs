@@ -59,6 +59,12 @@ impl FindOptions {
     }
 }
 
+impl<I: IntoIterator<Item = SourceLocation>> From<I> for FindOptions {
+    fn from(sources: I) -> Self {
+        Self::new(sources)
+    }
+}
+
 impl Default for FindOptions {
     fn default() -> Self {
         Self {

@@ -18,6 +18,7 @@ pub mod decode;
 pub mod documents;
 pub mod front;
 pub mod in_order;
+pub mod local;
 pub mod opened;
 mod peeker;
 pub mod range;
@@ -28,7 +29,7 @@ pub mod tail;
 pub mod visit;
 pub mod walk;
 
-pub use opened::{ArchiveContents, ArchivePass, NamedArchive, OpenArchive};
+pub use opened::{ArchiveContents, ArchiveInput, ArchivePass, OpenArchive};
 use slotpress_base::{AHEAD_BYTES, Result};
 
 use crate::archive::by_index::read_by_index;

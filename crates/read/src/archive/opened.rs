@@ -177,7 +177,7 @@ impl OpenArchive {
 /// An archive in a file or another source, and its name.
 #[derive(Clone, Debug)]
 #[warn(missing_docs)]
-pub struct NamedArchive {
+pub struct ArchiveInput {
     /// Path of the file, or the name that errors show for another source.
     pub path: PathBuf,
     /// Parsed name of the archive, or the name that it will get. `None` if its name is not that of an
@@ -187,7 +187,7 @@ pub struct NamedArchive {
     pub source: Option<SharedSource>,
 }
 
-impl NamedArchive {
+impl ArchiveInput {
     /// The archive in a file, named by the path's last component.
     pub fn from_path(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
@@ -220,5 +220,11 @@ impl NamedArchive {
             Some(source) => Ok(source.length_bytes()),
             None => Ok(Some(fs::metadata(&self.path).map_err(|error| Error::from_open(&self.path, &error))?.len())),
         }
+    }
+}
+
+impl<P: AsRef<Path>> From<P> for ArchiveInput {
+    fn from(path: P) -> Self {
+        Self::from_path(path.as_ref())
     }
 }

@@ -10,7 +10,7 @@ use slotpress_format::{
 };
 
 use super::keep::KeepReason;
-use super::{Archive, Catalog, FrameHashes};
+use super::{Catalog, FrameHashes, ListedArchive};
 
 /// Maximum length in bytes of a list that `publish` writes: about 10,000 archives.
 pub const INDEX_BYTES_MAX: u64 = 8 << 20;
@@ -54,24 +54,24 @@ pub fn parse_list(document: &[u8], place: &str) -> Option<Catalog> {
 }
 
 impl EntryJson {
-    fn into_archive(self, dir: &str) -> Option<Archive> {
+    fn into_archive(self, dir: &str) -> Option<ListedArchive> {
         let name = ArchiveName::parse(&self.name)?;
         let root: Option<Root> = self.root.and_then(|root| root.parse().ok());
         let rebased_on = self.rebased_on.and_then(|hash| hash.parse().ok());
         let modified_seconds = self.modified_unix_seconds.unwrap_or_default();
-        Some(Archive {
+        Some(ListedArchive {
             modified_ns: modified_seconds.saturating_mul(1_000_000_000),
             bank_unix_seconds: self.bank_unix_seconds.filter(|seconds| *seconds > 0),
             kept_because: self.kept_because.and_then(|name| KeepReason::parse(&name)),
             hashes: root.zip(self.frame_hashes).map(|(root, location)| FrameHashes { root, location, rebased_on }),
-            ..Archive::new(name, dir, self.size_bytes.unwrap_or_default())
+            ..ListedArchive::new(name, dir, self.size_bytes.unwrap_or_default())
         })
     }
 }
 
 impl Catalog {
     #[doc(hidden)]
-    pub fn set_keep_reasons<'a>(&mut self, published: impl IntoIterator<Item = &'a Archive>) {
+    pub fn set_keep_reasons<'a>(&mut self, published: impl IntoIterator<Item = &'a ListedArchive>) {
         let reasons: BTreeMap<String, Option<KeepReason>> =
             published.into_iter().map(|archive| (archive.name.to_string(), archive.kept_because)).collect();
         for archive in &mut self.archives {

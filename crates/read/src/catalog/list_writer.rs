@@ -9,7 +9,7 @@ use slotpress_format::{
 };
 
 use super::keep::KeepReason;
-use super::{Archive, Catalog, FileId, unix_ns};
+use super::{Catalog, FileId, ListedArchive, unix_ns};
 
 /// The fields that every list of archives has. A server adds others.
 #[derive(Clone, Debug, Serialize)]
@@ -26,7 +26,7 @@ pub struct ListFields<A> {
 }
 
 impl<A> ListFields<A> {
-    pub fn new(catalog: &Catalog, now: SystemTime, fields_of: impl Fn(&Archive) -> A) -> Self {
+    pub fn new(catalog: &Catalog, now: SystemTime, fields_of: impl Fn(&ListedArchive) -> A) -> Self {
         Self {
             version: LISTING_VERSION,
             software: concat!("slotpress ", env!("CARGO_PKG_VERSION")),
@@ -80,7 +80,7 @@ impl ChoiceFields {
 }
 
 impl ArchiveFields {
-    pub fn new(archive: &Archive, catalog: &Catalog, now: SystemTime) -> Self {
+    pub fn new(archive: &ListedArchive, catalog: &Catalog, now: SystemTime) -> Self {
         let name = archive.name.to_string();
         let is_dated = archive.modified_ns > 0;
         let slots_behind = catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot);
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_list_is_parsed_to_the_archives_that_were_listed() {
-        let mut archive = Archive::new(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
+        let mut archive = ListedArchive::new(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
         (archive.modified_ns, archive.bank_unix_seconds) = (7_000_000_000, Some(4));
         let location = FrameHashesLocation { offset_bytes: 3, frames: 2 };
         archive.hashes = Some(FrameHashes { root: Root::new(5, [b"x".as_slice()]), location, rebased_on: None });

@@ -1,6 +1,6 @@
 //! Catalogs of archives: which belong together, which a node would choose, which may be deleted.
 //!
-//! [`Catalog`] and [`prune::keep_reasons`] do no I/O. [`scan`] reads directories, [`usable`] decides
+//! [`Catalog`] and [`prune::plan_prune`] do no I/O. [`scan`] reads directories, [`usable`] decides
 //! which files are archives, [`prune::remove_archive`] deletes files, and [`partials`] finds unfinished
 //! downloads.
 
@@ -35,7 +35,7 @@ use crate::rules::clients::clients_that_read;
 
 /// A file that is named like an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Archive {
+pub struct ListedArchive {
     /// Parsed file name; formats to the same name again.
     pub name: ArchiveName,
     /// The directory that was scanned.
@@ -112,7 +112,7 @@ impl fmt::Display for FileFault {
 #[non_exhaustive]
 pub struct UnusableFile {
     /// The file that cannot be used.
-    pub archive: Archive,
+    pub archive: ListedArchive,
     /// Fault that makes it unusable.
     pub fault: FileFault,
 }
@@ -137,7 +137,7 @@ impl Serialize for UnusableFile {
     }
 }
 
-impl Archive {
+impl ListedArchive {
     /// Makes an archive in a directory or below a URL, with nothing else known. A size of 0 stands for
     /// an unknown one.
     pub fn new(name: ArchiveName, dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
@@ -208,15 +208,15 @@ pub const REMOTE_DIR: &str = "remote";
 #[derive(Clone, Copy, Debug)]
 pub struct NodeChoice<'a> {
     /// The newest full archive.
-    pub full: &'a Archive,
+    pub full: &'a ListedArchive,
     /// The newest incremental archive on it, if there is one.
-    pub incremental: Option<&'a Archive>,
+    pub incremental: Option<&'a ListedArchive>,
 }
 
 /// Archives of directories or of a store, and the files that are named like one but unusable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
-    archives: Vec<Archive>,
+    archives: Vec<ListedArchive>,
     unusable: Vec<UnusableFile>,
     /// Duration of slots, if it was read.
     #[doc(hidden)]
@@ -245,23 +245,23 @@ impl Serialize for Catalog {
 
 impl Catalog {
     /// Sorts archives. Of several files with the same name, keeps the first given.
-    pub fn new(archives: impl IntoIterator<Item = Archive>) -> Self {
+    pub fn new(archives: impl IntoIterator<Item = ListedArchive>) -> Self {
         let mut seen = BTreeSet::new();
-        let mut archives: Vec<Archive> = archives.into_iter().collect();
+        let mut archives: Vec<ListedArchive> = archives.into_iter().collect();
         archives.retain(|archive| seen.insert(archive.name.to_string()));
         Self::with_copies(archives)
     }
 
     /// Like [`new`](Self::new), for archives of which only names and lengths are known, such as objects
     /// in a store. Empty ones are unusable.
-    pub fn from_lengths(archives: impl IntoIterator<Item = Archive>) -> Self {
+    pub fn from_lengths(archives: impl IntoIterator<Item = ListedArchive>) -> Self {
         let (archives, empty): (Vec<_>, Vec<_>) = archives.into_iter().partition(|archive| archive.size_bytes > 0);
         let unusable = empty.into_iter().map(|archive| UnusableFile { archive, fault: FileFault::Empty }).collect();
         Self { unusable, ..Self::new(archives) }
     }
 
     /// Like [`new`](Self::new), but keeps all files that have the same name.
-    pub fn with_copies(mut archives: Vec<Archive>) -> Self {
+    pub fn with_copies(mut archives: Vec<ListedArchive>) -> Self {
         let fulls = archives.iter().filter(|archive| archive.is_full());
         let full_slots: BTreeSet<u64> = fulls.map(|full| full.name.slot).collect();
         archives.sort_by_cached_key(|archive| {
@@ -274,7 +274,7 @@ impl Catalog {
 
     /// Returns the usable archives: full ones, newest first, each followed by its incremental ones,
     /// newest first. Incremental archives whose full one is missing come last.
-    pub fn archives(&self) -> &[Archive] {
+    pub fn archives(&self) -> &[ListedArchive] {
         &self.archives
     }
 
@@ -284,13 +284,13 @@ impl Catalog {
     }
 
     /// Finds an archive by its file name.
-    pub fn find(&self, file_name: &str) -> Option<&Archive> {
+    pub fn find(&self, file_name: &str) -> Option<&ListedArchive> {
         let name = ArchiveName::parse(file_name)?;
         self.archives.iter().find(|archive| archive.name == name)
     }
 
     /// Finds the full archive for an incremental one, if it is in the catalog.
-    pub fn base_of(&self, incremental: &Archive) -> Option<&Archive> {
+    pub fn base_of(&self, incremental: &ListedArchive) -> Option<&ListedArchive> {
         let base = incremental.name.base_slot?;
         self.archives.iter().find(|archive| archive.is_full() && archive.name.slot == base)
     }
@@ -300,7 +300,7 @@ impl Catalog {
     /// and their slot.
     pub fn choice(&self) -> Option<NodeChoice<'_>> {
         let is_readable =
-            |archive: &&Archive| !clients_that_read(archive.name.compression).is_empty() && !archive.is_rebased();
+            |archive: &&ListedArchive| !clients_that_read(archive.name.compression).is_empty() && !archive.is_rebased();
         let readable = || self.archives.iter().filter(is_readable);
         let full = readable().find(|archive| archive.is_full())?;
         let base_slot = Some(full.name.slot);
@@ -311,11 +311,11 @@ impl Catalog {
     /// Returns the age of an archive's bank, by the time in its bank file. If that time is unknown, the
     /// age is computed from the next newer archive with a known time, and the slots between both.
     /// The modification time of the file is not used, since a copy has a new one.
-    pub fn age_of(&self, archive: &Archive, now: SystemTime) -> Option<Duration> {
+    pub fn age_of(&self, archive: &ListedArchive, now: SystemTime) -> Option<Duration> {
         Some(since_1970(now).saturating_sub(self.bank_time_of(archive)?))
     }
 
-    fn bank_time_of(&self, archive: &Archive) -> Option<Duration> {
+    fn bank_time_of(&self, archive: &ListedArchive) -> Option<Duration> {
         let dated = self.archives.iter().filter_map(|newer| {
             let slots = newer.name.slot.checked_sub(archive.name.slot)?;
             Some((slots, Duration::from_secs(newer.bank_unix_seconds?)))

@@ -9,23 +9,22 @@ use slotpress_base::{Error, EscapePath, Result};
 use slotpress_format::ArchiveName;
 
 use super::keep::{Keep, KeepReason};
-use super::{Archive, Catalog, NodeChoice, scan};
+use super::{Catalog, ListedArchive, NodeChoice, scan};
 
-/// Returns the reason why each archive is kept, in the order of the catalog. `None` if it may be
-/// deleted.
+/// Decides about all archives, in the order of the catalog.
 ///
 /// Always kept: the full archive of a kept incremental one; what a node would choose; the newest
 /// incremental archive whose full one is present, with that full one. Results of `rebase` do not
 /// keep their full archive, and are deleted with it.
-pub fn keep_reasons(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option<KeepReason>> {
+pub fn plan_prune<'a>(catalog: &'a Catalog, keep: &Keep, now: SystemTime) -> Vec<PruneDecision<'a>> {
     let always_kept = names_always_kept(catalog);
     let newest_slot = always_kept.iter().map(|name| name.slot).max();
     let mut plan = plan_periods(catalog, keep, newest_slot.unwrap_or_default());
     // The catalog sorts incremental archives by base slot first; here, they are sorted by their own slots.
-    keep_newest(&mut plan, Archive::is_full, keep.full);
-    let is_incremental = |archive: &Archive| !archive.is_full() && !archive.is_rebased();
+    keep_newest(&mut plan, ListedArchive::is_full, keep.full);
+    let is_incremental = |archive: &ListedArchive| !archive.is_full() && !archive.is_rebased();
     keep_newest(&mut plan, is_incremental, keep.incremental);
-    keep_newest(&mut plan, Archive::is_rebased, keep.rebased);
+    keep_newest(&mut plan, ListedArchive::is_rebased, keep.rebased);
     for planned in &mut plan {
         if !keep.within.is_zero() && planned.archive.age(now) <= keep.within {
             planned.keep(KeepReason::Recent);
@@ -34,7 +33,7 @@ pub fn keep_reasons(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Opti
             planned.keep(KeepReason::LastPair);
         }
     }
-    let kept = plan.iter().filter(|planned| planned.reason.is_some() && !planned.archive.is_rebased());
+    let kept = plan.iter().filter(|planned| planned.keep_reason.is_some() && !planned.archive.is_rebased());
     let bases: BTreeSet<u64> = kept.filter_map(|planned| planned.archive.name.base_slot).collect();
     for planned in &mut plan {
         if planned.archive.is_full() && bases.contains(&planned.archive.name.slot) {
@@ -46,41 +45,45 @@ pub fn keep_reasons(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Opti
         shrink(&mut plan, &always_kept, bytes_max);
         drop_rebased_with_base(&mut plan);
     }
-    plan.into_iter().map(|planned| planned.reason).collect()
+    plan
 }
 
-struct PlannedArchive<'a> {
-    archive: &'a Archive,
+/// Decision whether an archive may be deleted.
+#[derive(Clone, Copy, Debug)]
+pub struct PruneDecision<'a> {
+    /// The archive to keep or to delete.
+    pub archive: &'a ListedArchive,
+    /// Reason why it is kept; `None` if it may be deleted.
+    pub keep_reason: Option<KeepReason>,
     /// Time of the bank, if days or weeks are requested and the time is known.
     time: Option<Duration>,
-    reason: Option<KeepReason>,
 }
 
-impl PlannedArchive<'_> {
+impl PruneDecision<'_> {
     fn keep(&mut self, reason: KeepReason) {
-        self.reason = self.reason.or(Some(reason));
+        self.keep_reason = self.keep_reason.or(Some(reason));
     }
 }
 
-fn keep_newest(plan: &mut [PlannedArchive<'_>], is_kind: fn(&Archive) -> bool, count: usize) {
+fn keep_newest(plan: &mut [PruneDecision<'_>], is_kind: fn(&ListedArchive) -> bool, count: usize) {
     let mut newest: Vec<_> = plan.iter_mut().filter(|planned| is_kind(planned.archive)).collect();
     newest.sort_by_cached_key(|planned| planned.archive.sort_key());
     for planned in newest.into_iter().take(count) {
-        planned.reason = planned.reason.max(Some(KeepReason::Newest));
+        planned.keep_reason = planned.keep_reason.max(Some(KeepReason::Newest));
     }
 }
 
-fn drop_rebased_with_base(plan: &mut [PlannedArchive<'_>]) {
+fn drop_rebased_with_base(plan: &mut [PruneDecision<'_>]) {
     // By the slots of full archives; several files may have the same slot.
     let mut is_base_kept: BTreeMap<u64, bool> = BTreeMap::new();
     for full in plan.iter().filter(|planned| planned.archive.is_full()) {
-        *is_base_kept.entry(full.archive.name.slot).or_default() |= full.reason.is_some();
+        *is_base_kept.entry(full.archive.name.slot).or_default() |= full.keep_reason.is_some();
     }
     for planned in plan {
         let base_slot = planned.archive.name.base_slot;
         let has_lost_base = base_slot.is_some_and(|base| is_base_kept.get(&base) == Some(&false));
         if planned.archive.is_rebased() && has_lost_base {
-            planned.reason = None;
+            planned.keep_reason = None;
         }
     }
 }
@@ -93,24 +96,24 @@ fn names_always_kept(catalog: &Catalog) -> Vec<&ArchiveName> {
         names.push(&full.name);
         names.extend(incremental.map(|archive| &archive.name));
     }
-    let has_base = |archive: &&Archive| !archive.is_rebased() && catalog.base_of(archive).is_some();
+    let has_base = |archive: &&ListedArchive| !archive.is_rebased() && catalog.base_of(archive).is_some();
     let with_base = catalog.archives().iter().filter(has_base);
     let newest = with_base.max_by_key(|archive| archive.name.slot);
     names.extend(newest.map(|archive| &archive.name));
     names
 }
 
-fn base_slot_of(archive: &Archive) -> u64 {
+fn base_slot_of(archive: &ListedArchive) -> u64 {
     archive.name.base_slot.unwrap_or(archive.name.slot)
 }
 
 /// Returns the strongest reason of each full archive and the archives that build on it. The full
 /// archive is deleted after all of these.
-fn strongest_by_base(plan: &[PlannedArchive<'_>]) -> BTreeMap<u64, Option<KeepReason>> {
+fn strongest_by_base(plan: &[PruneDecision<'_>]) -> BTreeMap<u64, Option<KeepReason>> {
     let mut strongest: BTreeMap<u64, Option<KeepReason>> = BTreeMap::new();
     for planned in plan.iter().filter(|planned| !planned.archive.is_rebased()) {
         let strongest = strongest.entry(base_slot_of(planned.archive)).or_default();
-        *strongest = (*strongest).max(planned.reason);
+        *strongest = (*strongest).max(planned.keep_reason);
     }
     strongest
 }
@@ -119,33 +122,34 @@ fn strongest_by_base(plan: &[PlannedArchive<'_>]) -> BTreeMap<u64, Option<KeepRe
 /// archives with the weakest reason; within a reason, the oldest go first. `must_stay`, their full
 /// archives and archives of unknown time are always kept. A full archive that was kept only for
 /// incremental ones goes with the last of them.
-fn shrink(plan: &mut [PlannedArchive<'_>], must_stay: &[&ArchiveName], bytes_max: u64) {
+fn shrink(plan: &mut [PruneDecision<'_>], must_stay: &[&ArchiveName], bytes_max: u64) {
     let mut order: Vec<usize> = (0..plan.len()).collect();
     let strongest = strongest_by_base(plan);
     order.sort_by_key(|index| {
-        let PlannedArchive { archive, reason, .. } = plan.get(*index)?;
-        let is_only_base = *reason == Some(KeepReason::Base);
+        let PruneDecision { archive, keep_reason, .. } = plan.get(*index)?;
+        let is_only_base = *keep_reason == Some(KeepReason::Base);
         let strongest = if archive.is_full() { strongest.get(&archive.name.slot) } else { None };
-        let strength = (*strongest.unwrap_or(reason)).max(Some(KeepReason::Newest));
+        let strength = (*strongest.unwrap_or(keep_reason)).max(Some(KeepReason::Newest));
         let rest = (base_slot_of(archive), archive.is_full(), archive.name.slot, !is_only_base);
         Some((!archive.is_rebased(), strength, rest))
     });
-    let kept = plan.iter().filter(|planned| planned.reason.is_some());
+    let kept = plan.iter().filter(|planned| planned.keep_reason.is_some());
     let mut bytes = kept.map(|planned| planned.archive.size_bytes).fold(0, u64::saturating_add);
     for index in order {
-        let Some(PlannedArchive { archive, reason, .. }) = plan.get(index) else { continue };
-        let builds_on_archive = |other: &PlannedArchive<'_>| {
+        let Some(PruneDecision { archive, keep_reason, .. }) = plan.get(index) else { continue };
+        let builds_on_archive = |other: &PruneDecision<'_>| {
             let base_slot = other.archive.name.base_slot;
-            other.reason.is_some() && !other.archive.is_rebased() && base_slot == Some(archive.name.slot)
+            other.keep_reason.is_some() && !other.archive.is_rebased() && base_slot == Some(archive.name.slot)
         };
         let is_base = archive.is_full() && plan.iter().any(builds_on_archive);
-        let must_go = bytes > bytes_max || *reason == Some(KeepReason::Base);
-        let stays = is_base || matches!(reason, None | Some(KeepReason::Undated)) || must_stay.contains(&&archive.name);
+        let must_go = bytes > bytes_max || *keep_reason == Some(KeepReason::Base);
+        let stays =
+            is_base || matches!(keep_reason, None | Some(KeepReason::Undated)) || must_stay.contains(&&archive.name);
         if must_go
             && !stays
             && let Some(planned) = plan.get_mut(index)
         {
-            planned.reason = None;
+            planned.keep_reason = None;
             bytes = bytes.saturating_sub(planned.archive.size_bytes);
         }
     }
@@ -155,7 +159,7 @@ fn shrink(plan: &mut [PlannedArchive<'_>], must_stay: &[&ArchiveName], bytes_max
 ///
 /// # Errors
 /// Another file has its name now, or the file cannot be removed.
-pub fn remove_archive(archive: &Archive) -> Result<()> {
+pub fn remove_archive(archive: &ListedArchive) -> Result<()> {
     let path = archive.path();
     let failed = |error: rustix::io::Errno| Error::io("remove", &path, &error.into());
     let name = archive.name.to_string();
@@ -192,26 +196,27 @@ fn week_number(time: Duration) -> u64 {
 /// counted. If days or weeks are requested, an archive of unknown time stays. If epochs are requested
 /// and their lengths are not known, every archive stays. An epoch is considered only after its end, that
 /// is, if `newest_slot` is later.
-fn plan_periods<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<PlannedArchive<'a>> {
+fn plan_periods<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<PruneDecision<'a>> {
     // A time may be computed from the times of all archives, so this is done only if `keep` needs times.
     let is_by_time = keep.daily > 0 || keep.weekly > 0;
     let planned = |archive| {
         let time = if is_by_time { catalog.bank_time_of(archive) } else { None };
-        PlannedArchive { archive, time, reason: None }
+        PruneDecision { archive, time, keep_reason: None }
     };
-    let mut plan: Vec<PlannedArchive<'_>> = catalog.archives().iter().map(planned).collect();
-    let is_state = |archive: &Archive| archive.is_full() || !archive.is_rebased() && catalog.base_of(archive).is_some();
+    let mut plan: Vec<PruneDecision<'_>> = catalog.archives().iter().map(planned).collect();
+    let is_state =
+        |archive: &ListedArchive| archive.is_full() || !archive.is_rebased() && catalog.base_of(archive).is_some();
     let mut states: Vec<_> = plan.iter_mut().filter(|planned| is_state(planned.archive)).collect();
     states.sort_by_key(|state| Reverse(state.archive.name.slot));
     let mut keep_newest_of_each =
-        |count: usize, reason: KeepReason, period_of: &dyn Fn(&PlannedArchive<'_>) -> Option<u64>| {
+        |count: usize, reason: KeepReason, period_of: &dyn Fn(&PruneDecision<'_>) -> Option<u64>| {
             let mut periods = BTreeSet::new();
             for state in &mut states {
                 if let Some(period) = period_of(state)
                     && periods.len() < count
                     && periods.insert(period)
                 {
-                    state.reason = Some(reason);
+                    state.keep_reason = Some(reason);
                 }
             }
         };
@@ -226,7 +231,7 @@ fn plan_periods<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<
     let is_epoch_unknown = keep.epoch_ends > 0 && catalog.epoch_schedule.is_none();
     for planned in &mut plan {
         if is_epoch_unknown || is_by_time && planned.time.is_none() && !planned.archive.is_rebased() {
-            planned.reason = Some(KeepReason::Undated);
+            planned.keep_reason = Some(KeepReason::Undated);
         }
     }
     plan

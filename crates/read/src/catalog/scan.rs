@@ -15,7 +15,7 @@ use slotpress_format::{ArchiveName, BankFile, LISTING_PATH};
 
 use super::list_parser::{INDEX_BYTES_MAX, parse_list};
 use super::usable::judge_file;
-use super::{Archive, Catalog, FileFault, FileId, REMOTE_DIR, UnusableFile, unix_ns};
+use super::{Catalog, FileFault, FileId, ListedArchive, REMOTE_DIR, UnusableFile, unix_ns};
 use crate::LocalFile;
 use crate::archive::OpenArchive;
 use crate::archive::front;
@@ -59,13 +59,14 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
     Ok(Catalog::with_copies(find_archives(dirs)?))
 }
 
-fn scan_and_judge(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<UnusableFile>)> {
+fn scan_and_judge(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<ListedArchive>, Vec<UnusableFile>)> {
     // A map, because `serve` scans each second, and a directory may have thousands of archives.
     let usable = known.archives.iter().map(|archive| (archive, None));
     let others = known.unusable.iter().map(|unusable| (&unusable.archive, Some(unusable.fault)));
-    let known_by_path: HashMap<PathBuf, (&Archive, Option<FileFault>)> =
+    let known_by_path: HashMap<PathBuf, (&ListedArchive, Option<FileFault>)> =
         usable.chain(others).map(|(archive, fault)| (archive.path(), (archive, fault))).collect();
-    let identity = |archive: &Archive| (archive.is_remote, archive.file_id, archive.size_bytes, archive.modified_ns);
+    let identity =
+        |archive: &ListedArchive| (archive.is_remote, archive.file_id, archive.size_bytes, archive.modified_ns);
     let mut archives = Vec::new();
     let mut unusable = Vec::new();
     for archive in find_archives(dirs)? {
@@ -74,7 +75,7 @@ fn scan_and_judge(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Ve
             Some((known, None)) => Ok((*known).clone()),
             Some((_, Some(fault))) if *fault != FileFault::Unreadable => Err(*fault),
             // A file that could not be read may be readable now.
-            _ => judge_file(&archive).map(|hashes| Archive { hashes, ..archive.clone() }),
+            _ => judge_file(&archive).map(|hashes| ListedArchive { hashes, ..archive.clone() }),
         };
         match judged {
             Ok(archive) => archives.push(archive),
@@ -108,7 +109,7 @@ pub fn read_bank_times(catalog: &mut Catalog) {
 }
 
 fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
-    let mut newest: Vec<&mut Archive> = catalog.archives.iter_mut().collect();
+    let mut newest: Vec<&mut ListedArchive> = catalog.archives.iter_mut().collect();
     newest.sort_by_key(|archive| Reverse(archive.name.slot));
     let newest_full = newest.iter().position(|archive| archive.is_full()).unwrap_or(0);
     for (number, archive) in newest.into_iter().enumerate() {
@@ -136,7 +137,7 @@ fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
     }
 }
 
-fn read_bank(archive: &Archive) -> Option<BankFile> {
+fn read_bank(archive: &ListedArchive) -> Option<BankFile> {
     let (file, _) = archive.open().ok()?;
     let source = Arc::new(LocalFile::new(archive.path(), file).ok()?);
     let opened = OpenArchive::from_source(source, Some(archive.name.clone()), &IoPolicy::default()).ok()?;
@@ -158,7 +159,7 @@ fn read_list(dir: &Path) -> Option<Catalog> {
     parse_list(&document, "")
 }
 
-fn find_archives(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
+fn find_archives(dirs: &[PathBuf]) -> Result<Vec<ListedArchive>> {
     let mut found = Vec::new();
     for dir in dirs {
         let fd = open_dir(dir).or_path("read", dir)?;
@@ -174,15 +175,15 @@ fn find_archives(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
     Ok(found)
 }
 
-fn add_archives(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> Result<()> {
+fn add_archives(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<ListedArchive>) -> Result<()> {
     for (name, stat) in regular_files(dir, fd, &ArchiveName::parse)? {
         if found.len() >= ARCHIVES_MAX {
             return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.escaped()))
                 .with_hint("give the directory that a validator writes its archives to"));
         }
-        let archive = Archive::new(name, dir, stat.st_size.try_into().unwrap_or_default());
+        let archive = ListedArchive::new(name, dir, stat.st_size.try_into().unwrap_or_default());
         let modified_ns = modified_ns(&stat);
-        found.push(Archive { is_remote, modified_ns, file_id: file_id(&stat), ..archive });
+        found.push(ListedArchive { is_remote, modified_ns, file_id: file_id(&stat), ..archive });
     }
     Ok(())
 }
@@ -226,7 +227,7 @@ fn open_remote(dir: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(dir, REMOTE_DIR, flags, Mode::empty())
 }
 
-impl Archive {
+impl ListedArchive {
     pub(super) fn open_parent(&self) -> rustix::io::Result<OwnedFd> {
         let dir = open_dir(&self.dir)?;
         if self.is_remote { open_remote(&dir) } else { Ok(dir) }

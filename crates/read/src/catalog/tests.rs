@@ -9,7 +9,7 @@ use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{EpochSchedule, FrameHashesLocation, Hash, skippable_frame};
 
 use super::keep::{Keep, KeepReason};
-use super::prune::keep_reasons;
+use super::prune::plan_prune;
 use super::*;
 
 /// A time after all modification times of these tests.
@@ -17,22 +17,22 @@ fn far_future() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 32)
 }
 
-fn archive(base_slot: Option<u64>, slot: u64, seed: u8, compression: ArchiveCompression) -> Archive {
+fn archive(base_slot: Option<u64>, slot: u64, seed: u8, compression: ArchiveCompression) -> ListedArchive {
     let name = ArchiveName { base_slot, slot, hash: Hash([seed; 32]), compression };
-    Archive { modified_ns: slot * 1_000_000_000, ..Archive::new(name, "/archives", 1) }
+    ListedArchive { modified_ns: slot * 1_000_000_000, ..ListedArchive::new(name, "/archives", 1) }
 }
 
 const COMPRESSIONS: [ArchiveCompression; 4] =
     [ArchiveCompression::Zstd, ArchiveCompression::Lz4, ArchiveCompression::None, ArchiveCompression::Gzip];
 
 /// Uses few slots, so that archives relate to each other.
-fn any_archive() -> impl Strategy<Value = Archive> {
+fn any_archive() -> impl Strategy<Value = ListedArchive> {
     (proptest::option::of(1u64..6), 1u64..12, 0u8..2, 0usize..4, 0u64..20, any::<bool>()).prop_map(
         |(base, slot, seed, compression, modified, is_rebased)| {
             let base = base.filter(|base| *base < slot);
             let made = archive(base, slot, seed, COMPRESSIONS[compression]);
             let made = if is_rebased && base.is_some() { as_rebased(made) } else { made };
-            Archive { modified_ns: modified * 1_000_000_000, ..made }
+            ListedArchive { modified_ns: modified * 1_000_000_000, ..made }
         },
     )
 }
@@ -49,11 +49,11 @@ fn any_schedule() -> impl Strategy<Value = Option<EpochSchedule>> {
     proptest::option::of(schedule)
 }
 
-fn as_rebased(archive: Archive) -> Archive {
+fn as_rebased(archive: ListedArchive) -> ListedArchive {
     let root = Root::new(1, [b"x".as_slice()]);
     let location = FrameHashesLocation { offset_bytes: 0, frames: 1 };
     let hashes = FrameHashes { root, location, rebased_on: Some(Hash([9; 32])) };
-    Archive { hashes: Some(hashes), ..archive }
+    ListedArchive { hashes: Some(hashes), ..archive }
 }
 
 proptest! {
@@ -90,11 +90,11 @@ proptest! {
         epoch_schedule in any_schedule(),
         bytes_max in proptest::option::of(0u64..40),
     ) {
-        let with_bank_time = |archive: Archive| {
+        let with_bank_time = |archive: ListedArchive| {
             let bank_unix_seconds = hours_per_slot.map(|hours| (20_000 + archive.name.slot * hours) * 3600);
-            Archive { bank_unix_seconds, ..archive }
+            ListedArchive { bank_unix_seconds, ..archive }
         };
-        let catalog_of = |archives: Vec<Archive>| Catalog { epoch_schedule, ..Catalog::new(archives) };
+        let catalog_of = |archives: Vec<ListedArchive>| Catalog { epoch_schedule, ..Catalog::new(archives) };
         let catalog = catalog_of(archives.into_iter().map(with_bank_time).collect());
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(20);
         let within = Duration::from_secs(within);
@@ -112,7 +112,7 @@ proptest! {
             prop_assert!(again.iter().map(Option::is_some).eq(are_kept), "{again:?}");
         }
         prop_assert_eq!(reasons.len(), catalog.archives().len());
-        let is_kept = |wanted: &Archive| {
+        let is_kept = |wanted: &ListedArchive| {
             catalog.archives().iter().zip(&reasons).any(|(archive, reason)| archive == wanted && reason.is_some())
         };
         for (archive, reason) in catalog.archives().iter().zip(&reasons) {
@@ -150,7 +150,7 @@ proptest! {
             prop_assert!(catalog.archives().iter().any(|a| a.name.slot == slot && is_kept(a) && catalog.base_of(a).is_some_and(is_kept)));
         }
         // Pruning again deletes nothing more.
-        let remaining: Vec<Archive> = catalog.archives().iter().filter(|archive| is_kept(archive)).cloned().collect();
+        let remaining: Vec<ListedArchive> = catalog.archives().iter().filter(|archive| is_kept(archive)).cloned().collect();
         let again = catalog_of(remaining);
         prop_assert!(keep_reasons(&again, &keep, now).iter().all(Option::is_some));
     }
@@ -221,7 +221,7 @@ fn rebased_archives_are_counted_separately_and_deleted_with_their_full_archive()
 /// first four of which end with the slots 31, 95, 223 and 479.
 fn catalog_of_three_weeks() -> Catalog {
     // Day 4 was a Monday.
-    let dated = |base_slot, slot, day: u64, hour: u64| Archive {
+    let dated = |base_slot, slot, day: u64, hour: u64| ListedArchive {
         bank_unix_seconds: Some((day * 24 + hour) * 3600),
         ..archive(base_slot, slot, 1, ArchiveCompression::Zstd)
     };
@@ -240,6 +240,10 @@ fn catalog_of_three_weeks() -> Catalog {
         dated(Some(40), 222, 11, 23),
     ];
     Catalog { epoch_schedule: Some(schedule), ..Catalog::new(archives) }
+}
+
+fn keep_reasons(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option<KeepReason>> {
+    plan_prune(catalog, keep, now).iter().map(|decision| decision.keep_reason).collect()
 }
 
 fn kept_slots(catalog: &Catalog, keep: &Keep) -> Vec<(u64, KeepReason)> {
@@ -288,7 +292,7 @@ fn archives_of_unknown_time_or_epoch_are_kept() {
     let dated = catalog_of_three_weeks();
     let newest = archive(None, 400, 1, ArchiveCompression::Zstd);
     let undated = archive(None, 25, 1, ArchiveCompression::Zstd);
-    let catalog_with_both = |mut archives: Vec<Archive>| {
+    let catalog_with_both = |mut archives: Vec<ListedArchive>| {
         archives.extend([newest.clone(), undated.clone()]);
         Catalog { epoch_schedule: dated.epoch_schedule, ..Catalog::new(archives) }
     };

@@ -7,7 +7,7 @@ use slotpress_base::{ErrorKind, IoHint, Result, split_at_most};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{BLOCK, BLOCK_BYTES, FrameHashesLocation};
 
-use super::{Archive, FileFault, FrameHashes};
+use super::{FileFault, FrameHashes, ListedArchive};
 use crate::archive::compression::detect_compression;
 use crate::archive::cut::is_plainly_cut;
 use crate::rules::pair::rebased_on;
@@ -58,7 +58,7 @@ fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
     Ok(last.starts_with(&[0; 4]) || last.ends_with(&[0; 4]))
 }
 
-pub fn judge_file(archive: &Archive) -> Result<Option<FrameHashes>, FileFault> {
+pub fn judge_file(archive: &ListedArchive) -> Result<Option<FrameHashes>, FileFault> {
     let (file, _) = archive.open().map_err(|_| FileFault::Unreadable)?;
     judge_source(&LocalFile::new(archive.path(), file).map_err(|_| FileFault::Unreadable)?)
 }

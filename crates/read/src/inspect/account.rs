@@ -59,7 +59,7 @@ pub struct FoundAccount {
 /// The input cannot be read, or a newer version may be in a storage that could not be read; or the
 /// archives are not a pair.
 pub fn find_account(
-    input: Snapshot<'_>,
+    input: &Snapshot,
     pubkey: Address,
     threads: usize,
     progress: &dyn Progress,
@@ -75,7 +75,7 @@ pub fn find_account(
         Snapshot::Ledger { paths, slot, .. } => {
             let _lock = lock_ledger(paths)?;
             progress.stage(Stage::Planning, None);
-            let snapshot = find_bank_snapshot(paths, slot, threads)?;
+            let snapshot = find_bank_snapshot(paths, *slot, threads)?;
             let path = snapshot.dir.clone();
             let plan = Plan::new(snapshot, &PlanOptions::new(None, threads), progress)?;
             return find(&StorageReader::Ledger(Box::new(plan)), &path);

@@ -94,7 +94,7 @@ pub struct OwnerTotals {
 /// # Errors
 /// The input, or one of its records, cannot be read; or it has more than a million owners.
 pub fn inspect_accounts(
-    input: Snapshot<'_>,
+    input: &Snapshot,
     owner: Option<Address>,
     options: &VerifyOptions,
     progress: &dyn Progress,

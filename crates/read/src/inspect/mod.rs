@@ -10,9 +10,10 @@ pub mod visit;
 
 use std::path::PathBuf;
 
+use derive_setters::Setters;
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, EscapePath, IoPolicy, Progress, Result, Stage, text};
+use slotpress_base::{Error, EscapePath, IoPolicy, Progress, Result, Stage, available_threads, text};
 use slotpress_format::{
     ArchiveName, BankFields, Entry, EntryKind, LedgerPaths, LockState, Root, StorageFile, find_bank_snapshot,
     ledger_lock_state,
@@ -22,7 +23,7 @@ use crate::archive::visit::ReadFault;
 use crate::archive::walk::FrameStatistics;
 use crate::archive::{OpenArchive, front};
 use crate::{
-    ArchiveContents, ArchivePass, ArchiveRules, EntryUse, Failures, NamedArchive, PairMember, Plan, PlanOptions,
+    ArchiveContents, ArchiveInput, ArchivePass, ArchiveRules, EntryUse, Failures, PairMember, Plan, PlanOptions,
     SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
@@ -157,7 +158,7 @@ pub struct LedgerInspection {
 ///
 /// # Errors
 /// See [`judge_pair`]; an archive cannot be read.
-pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()> {
+pub fn check_pair(full: &ArchiveInput, incremental: &ArchiveInput) -> Result<()> {
     let failures = Failures::strict();
     judge_pair(full.into(), incremental.into(), &failures)?;
     let full = full.open(&IoPolicy::default())?;
@@ -174,15 +175,34 @@ pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()>
     judge_pair(full, incremental, &failures)
 }
 
+/// Settings for inspecting an archive or a ledger.
+#[derive(Clone, Debug, Setters)]
+#[non_exhaustive]
+#[warn(missing_docs)]
+pub struct InspectOptions {
+    /// Threads that decode, 1 to 1024. Default: one per core.
+    pub threads: usize,
+}
+
+impl Default for InspectOptions {
+    fn default() -> Self {
+        Self { threads: available_threads() }
+    }
+}
+
 /// Inspects an archive written by any client. With an index, reads only the frames with version and
-/// bank file. Without one, decodes the archive once on up to `threads` threads.
+/// bank file. Without one, decodes the whole archive once.
 ///
 /// # Errors
 /// It cannot be read, is damaged, or holds no bank file.
-pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
+pub fn inspect_archive(
+    input: &ArchiveInput,
+    options: &InspectOptions,
+    progress: &dyn Progress,
+) -> Result<ArchiveInspection> {
     let archive = input.open(&IoPolicy::default())?;
     archive.warn_of_damaged_index(progress);
-    inspect_open(&archive, threads, progress).map_err(|error| error.with_place_if_damaged(input.path.escaped()))
+    inspect_open(&archive, options.threads, progress).map_err(|error| error.with_place_if_damaged(input.path.escaped()))
 }
 
 fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
@@ -292,9 +312,10 @@ impl Visitor for Inspector<'_> {
 pub fn inspect_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,
-    threads: usize,
+    options: &InspectOptions,
     progress: &dyn Progress,
 ) -> Result<LedgerInspection> {
+    let threads = options.threads;
     progress.stage(Stage::Inspecting, None);
     let is_in_use = match ledger_lock_state(&paths.ledger) {
         LockState::Free => Some(false),

@@ -56,7 +56,7 @@ pub trait AccountVisitor {
 /// name (the visited accounts may be wrong then), or if an incremental archive is given without its
 /// full one.
 pub fn visit_accounts<V: AccountVisitor + Send>(
-    input: Snapshot<'_>,
+    input: &Snapshot,
     options: &VerifyOptions,
     progress: &dyn Progress,
     new_visitor: impl Fn() -> V + Sync,
@@ -71,7 +71,7 @@ pub fn visit_accounts<V: AccountVisitor + Send>(
 
 /// Passes every record to a visitor, and judges the state as [`visit_accounts`] does.
 pub fn visit_state(
-    input: Snapshot<'_>,
+    input: &Snapshot,
     options: &VerifyOptions,
     progress: &dyn Progress,
     visitor: &dyn StateVisitor,
@@ -91,13 +91,13 @@ pub fn visit_state(
 }
 
 pub(super) fn read_state(
-    input: Snapshot<'_>,
+    input: &Snapshot,
     options: &VerifyOptions,
     progress: &dyn Progress,
     visitor: &dyn StateVisitor,
 ) -> Result<VerifyReport> {
     let options = options.clone().threads(options.threads.clamp(1, THREADS_MAX));
-    read_snapshot(input, VerifyJob { visitor: Some(visitor), ..VerifyJob::new(&options, progress) })
+    read_snapshot(input, VerifyJob { second_pass_visitor: Some(visitor), ..VerifyJob::new(&options, progress) })
 }
 
 struct AccountVisit<F, V: AccountVisitor> {

@@ -8,7 +8,7 @@ use slotpress_format::{ArchiveName, BankFile, Hash};
 
 use super::failures::Failures;
 use super::rule::Rule;
-use crate::NamedArchive;
+use crate::ArchiveInput;
 use crate::archive::OpenArchive;
 
 /// Known facts about an archive of a pair. A file without an archive's name is accepted until its
@@ -41,8 +41,8 @@ impl<'a> PairMember<'a> {
     }
 }
 
-impl<'a> From<&'a NamedArchive> for PairMember<'a> {
-    fn from(NamedArchive { path, name, .. }: &'a NamedArchive) -> Self {
+impl<'a> From<&'a ArchiveInput> for PairMember<'a> {
+    fn from(ArchiveInput { path, name, .. }: &'a ArchiveInput) -> Self {
         Self::new(path, name.as_ref())
     }
 }

@@ -7,15 +7,15 @@ use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, EscapePath, Progress, Result, hint, quantity};
 use slotpress_format::ArchiveName;
 
-use crate::catalog::Archive;
-use crate::{Catalog, Check, CheckMode, NamedArchive, Snapshot, VerifyOptions, VerifyReport, verify};
+use crate::catalog::ListedArchive;
+use crate::{ArchiveInput, Catalog, Check, CheckMode, Snapshot, VerifyOptions, VerifyReport, verify};
 
 /// Verdict on one archive of a catalog.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ArchiveVerdict<'a> {
     /// The archive that was verified.
-    pub archive: &'a Archive,
+    pub archive: &'a ListedArchive,
     /// Full archive on which the archive builds, as far as it could be used.
     pub base: ArchiveBase<'a>,
     /// Report on the archive, or the error for which it could not be verified. The report on an
@@ -55,7 +55,7 @@ pub enum ArchiveBase<'a> {
     /// The archive is a full archive.
     Itself,
     /// A full archive in which nothing wrong was found.
-    Good(&'a Archive),
+    Good(&'a ListedArchive),
     /// A full archive that is damaged or unusable.
     Damaged(&'a ArchiveName),
     /// The catalog does not have the full archive.
@@ -63,7 +63,7 @@ pub enum ArchiveBase<'a> {
 }
 
 impl<'a> ArchiveBase<'a> {
-    fn choose(base_slot: Option<u64>, all: &[&'a Archive], damaged: &[PathBuf]) -> Self {
+    fn choose(base_slot: Option<u64>, all: &[&'a ListedArchive], damaged: &[PathBuf]) -> Self {
         let Some(slot) = base_slot else { return Self::Itself };
         let mut fulls = all.iter().filter(|full| full.is_full() && full.name.slot == slot);
         match (fulls.clone().find(|full| !damaged.contains(&full.path())), fulls.next()) {
@@ -141,9 +141,9 @@ impl CatalogVerdict {
 /// can have.
 pub fn verify_catalog(
     catalog: &Catalog,
-    open: impl Fn(&Archive, CheckMode) -> Result<NamedArchive>,
     options: &VerifyOptions,
     progress: &dyn Progress,
+    open: impl Fn(&ListedArchive, CheckMode) -> Result<ArchiveInput>,
     mut on_verdict: impl FnMut(&ArchiveVerdict<'_>),
 ) -> Result<CatalogVerdict> {
     let check = &options.check;
@@ -154,7 +154,7 @@ pub fn verify_catalog(
     let unusable = || catalog.unusable().iter().map(|unusable| &unusable.archive);
     let full = unusable().filter(|archive| archive.is_full());
     let incremental = unusable().filter(|archive| !archive.is_full());
-    let all: Vec<&Archive> = full.chain(catalog.archives()).chain(incremental).collect();
+    let all: Vec<&ListedArchive> = full.chain(catalog.archives()).chain(incremental).collect();
     let mut total = CatalogVerdict { archives: all.len() as u64, ..CatalogVerdict::default() };
     for archive in all.iter().copied() {
         let base = ArchiveBase::choose(archive.name.base_slot, &all, &damaged);
@@ -172,9 +172,9 @@ pub fn verify_catalog(
 }
 
 fn verify_archive(
-    archive: &Archive,
+    archive: &ListedArchive,
     base: ArchiveBase<'_>,
-    open: impl Fn(&Archive, CheckMode) -> Result<NamedArchive>,
+    open: impl Fn(&ListedArchive, CheckMode) -> Result<ArchiveInput>,
     options: &VerifyOptions,
     progress: &dyn Progress,
 ) -> Result<VerifyReport> {
@@ -184,10 +184,9 @@ fn verify_archive(
     }
     let mode = options.check.mode;
     let opened = open(archive, mode)?;
-    match base {
-        ArchiveBase::Good(base) => {
-            verify(Snapshot::Pair { full: &open(base, mode)?, incremental: &opened }, &options, progress)
-        }
-        _ => verify(Snapshot::Archive(&opened), &options, progress),
-    }
+    let snapshot = match base {
+        ArchiveBase::Good(base) => Snapshot::pair(open(base, mode)?, opened),
+        _ => Snapshot::archive(opened),
+    };
+    verify(&snapshot, &options, progress)
 }

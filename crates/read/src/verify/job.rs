@@ -9,7 +9,7 @@ use slotpress_format::Root;
 use crate::state::accounts::StateBuilder;
 use crate::state::check::unpaired_error;
 use crate::state::visitor::StateVisitor;
-use crate::{CheckMode, CheckOptions, NamedArchive, SnapshotClient, Task};
+use crate::{ArchiveInput, CheckMode, CheckOptions, SnapshotClient, Task};
 
 /// Clients, checks and settings of a verification.
 #[derive(Clone, Debug, Setters)]
@@ -72,35 +72,35 @@ impl VerifyOptions {
 pub(crate) struct VerifyJob<'a> {
     pub options: &'a VerifyOptions,
     /// Visitor of the records in a second pass, even if the state is not checked.
-    pub visitor: Option<&'a dyn StateVisitor>,
-    /// Visitor of the records in the first pass, if there is no `visitor`.
-    pub observer: Option<&'a dyn StateVisitor>,
+    pub second_pass_visitor: Option<&'a dyn StateVisitor>,
+    /// Visitor of the records in the first pass, if there is no `second_pass_visitor`.
+    pub first_pass_visitor: Option<&'a dyn StateVisitor>,
     pub progress: &'a dyn Progress,
 }
 
 impl<'a> VerifyJob<'a> {
     pub fn new(options: &'a VerifyOptions, progress: &'a dyn Progress) -> Self {
-        Self { options, visitor: None, observer: None, progress }
+        Self { options, second_pass_visitor: None, first_pass_visitor: None, progress }
     }
 
     pub fn reads_records(&self) -> bool {
-        self.options.state_skip_reason().is_none() || self.visitor.is_some()
+        self.options.state_skip_reason().is_none() || self.second_pass_visitor.is_some()
     }
 
     pub fn first_task(&self) -> Task<'a> {
-        match (self.visitor, self.observer) {
+        match (self.second_pass_visitor, self.first_pass_visitor) {
             (Some(_), _) => Task::Log,
-            (None, observer) => Task::Add(observer),
+            (None, visitor) => Task::Add(visitor),
         }
     }
 
-    pub fn announce(&self, archives: &[&NamedArchive]) {
+    pub fn announce(&self, archives: &[&ArchiveInput]) {
         let Self { options, progress, .. } = *self;
         let mut stages = vec![self.stage()];
-        if self.visitor.is_some() {
+        if self.second_pass_visitor.is_some() {
             stages.push(Stage::Visiting);
         }
-        let length_of = |archive: &&NamedArchive| archive.length_bytes().ok().flatten();
+        let length_of = |archive: &&ArchiveInput| archive.length_bytes().ok().flatten();
         let lengths: Vec<Option<u64>> = archives.iter().map(length_of).collect();
         let mut steps = Vec::new();
         for stage in stages {
@@ -116,7 +116,7 @@ impl<'a> VerifyJob<'a> {
     }
 
     pub fn stage(&self) -> Stage {
-        if self.visitor.is_some() { Stage::Reading } else { Stage::Verifying }
+        if self.second_pass_visitor.is_some() { Stage::Reading } else { Stage::Verifying }
     }
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn lost_records_error(path: &Path) -> Error {
 pub(crate) fn new_state_builder(job: &VerifyJob<'_>, storages_bytes: u64) -> Result<StateBuilder> {
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
     let spill_dir = job.options.check.spill_dir(None);
-    let accounts = match job.visitor {
+    let accounts = match job.second_pass_visitor {
         None => StateBuilder::with_kept_records(*memory_bytes, &spill_dir, storages_bytes)?,
         // The visit needs the other half to mark superseded records.
         Some(_) => StateBuilder::new(*memory_bytes / 2, &spill_dir, storages_bytes)?,

@@ -26,46 +26,46 @@ use crate::verify::job::{VerifyJob, VerifyOptions, new_state_builder};
 use crate::verify::judge::judge;
 use crate::verify::ledger::read_ledger;
 use crate::verify::part::JudgedPart;
-use crate::{Failures, NamedArchive, RATIO_UPPER_ESTIMATE, SeenSlots, Snapshot, VerifyReport, judge_pair};
+use crate::{ArchiveInput, Failures, RATIO_UPPER_ESTIMATE, SeenSlots, Snapshot, VerifyReport, judge_pair};
 
-/// Verifies a snapshot. The report says what is wrong with it. A ledger's lock is held during the
-/// call.
+/// Verifies a snapshot. Damage is not an error: the report says what is wrong, and
+/// [`VerifyReport::require_ok`] makes an error of it. A ledger's lock is held during the call.
 ///
 /// # Errors
 /// An archive or a file cannot be read; the ledger is in use; the disk has no room for the log of
 /// records; or the state of an incremental archive alone was to be checked.
-pub fn verify(snapshot: Snapshot<'_>, options: &VerifyOptions, progress: &dyn Progress) -> Result<VerifyReport> {
+pub fn verify(snapshot: &Snapshot, options: &VerifyOptions, progress: &dyn Progress) -> Result<VerifyReport> {
     read_snapshot(snapshot, VerifyJob::new(options, progress))
 }
 
-pub(crate) fn read_snapshot(snapshot: Snapshot<'_>, job: VerifyJob<'_>) -> Result<VerifyReport> {
+pub(crate) fn read_snapshot(snapshot: &Snapshot, job: VerifyJob<'_>) -> Result<VerifyReport> {
     match snapshot {
         Snapshot::Archive(archive) => read_archives(archive, None, job),
         Snapshot::Pair { full, incremental } => read_archives(full, Some(incremental), job),
-        Snapshot::Ledger { paths, slot, base_slot } => read_ledger(paths, slot, base_slot, job),
+        Snapshot::Ledger { paths, slot, base_slot } => read_ledger(paths, *slot, *base_slot, job),
     }
 }
 
-/// Verifies a snapshot, and passes to the observer every record, except those that a newer archive
+/// Verifies a snapshot, and passes to the visitor every record, except those that a newer archive
 /// is known to supersede. Also returns the bank file, if it could be read.
 ///
 /// # Errors
-/// As [`verify`], and the errors of the observer.
-pub fn verify_with_observer(
-    snapshot: Snapshot<'_>,
+/// As [`verify`], and the errors of the visitor.
+pub fn verify_with_visitor(
+    snapshot: &Snapshot,
     options: &VerifyOptions,
-    observer: &dyn StateVisitor,
+    visitor: &dyn StateVisitor,
     progress: &dyn Progress,
 ) -> Result<(VerifyReport, Option<BankFile>)> {
-    let job = VerifyJob { observer: Some(observer), ..VerifyJob::new(options, progress) };
+    let job = VerifyJob { first_pass_visitor: Some(visitor), ..VerifyJob::new(options, progress) };
     let mut report = read_snapshot(snapshot, job)?;
     let bank = report.bank.take();
     Ok((report, bank))
 }
 
 fn read_archives(
-    archive: &NamedArchive,
-    incremental: Option<&NamedArchive>,
+    archive: &ArchiveInput,
+    incremental: Option<&ArchiveInput>,
     job: VerifyJob<'_>,
 ) -> Result<VerifyReport> {
     let stopwatch = Stopwatch::start();
@@ -75,7 +75,7 @@ fn read_archives(
     let is_incremental = archive.name.as_ref().is_some_and(|name| name.base_slot.is_some());
     job.options.require_whole_state(is_incremental && incremental.is_none())?;
     // The newer archive first: older versions of its accounts need not be hashed.
-    let archives: Vec<&NamedArchive> = incremental.into_iter().chain([archive]).collect();
+    let archives: Vec<&ArchiveInput> = incremental.into_iter().chain([archive]).collect();
     let options = job.options;
     let mut accounts = new_state_builder(&job, estimate_unpacked_bytes(&archives)?)?;
     let seen_slots = SeenSlots::default();
@@ -95,7 +95,7 @@ fn read_archives(
     Ok(report)
 }
 
-fn estimate_unpacked_bytes(archives: &[&NamedArchive]) -> Result<u64> {
+fn estimate_unpacked_bytes(archives: &[&ArchiveInput]) -> Result<u64> {
     let mut bytes = 0u64;
     for archive in archives {
         bytes = bytes.saturating_add(archive.length_bytes()?.unwrap_or_default().saturating_mul(RATIO_UPPER_ESTIMATE));

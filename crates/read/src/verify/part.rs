@@ -11,7 +11,7 @@ use crate::state::storages::StorageReader;
 use crate::state::visitor::StatePart;
 use crate::verify::job::VerifyJob;
 use crate::{
-    AccountsPass, ArchivePass, ArchiveRules, Check, FailurePlace, Failures, NamedArchive, Rule, SeenSlots, Task,
+    AccountsPass, ArchiveInput, ArchivePass, ArchiveRules, Check, FailurePlace, Failures, Rule, SeenSlots, Task,
 };
 
 /// An archive or a ledger that has been read and judged except for its state.
@@ -30,7 +30,7 @@ pub struct JudgedPart {
 impl JudgedPart {
     /// Reads an archive, and adds what is wrong with it to `failures`.
     pub fn read(
-        archive: &NamedArchive,
+        archive: &ArchiveInput,
         failures: Failures,
         accounts: &StateBuilder,
         seen_slots: &SeenSlots,
@@ -40,7 +40,7 @@ impl JudgedPart {
         let archive = archive.open(&options.io_policy)?;
         if let Some(error) = &archive.index_error {
             failures.at(FailurePlace::default()).add_error(Rule::Index, error)?;
-            if job.visitor.is_some() {
+            if job.second_pass_visitor.is_some() {
                 archive.warn_of_damaged_index(progress);
             }
         }

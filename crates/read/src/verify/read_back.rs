@@ -6,7 +6,7 @@ use slotpress_base::{EscapePath, Progress, Result};
 
 use crate::rules::clients::clients_that_read;
 use crate::{
-    Check, CheckOptions, CheckResult, Failure, NamedArchive, Rule, Snapshot, VerifyOptions, VerifyReport, verify,
+    ArchiveInput, Check, CheckOptions, CheckResult, Failure, Rule, Snapshot, VerifyOptions, VerifyReport, verify,
 };
 
 /// Checks of a result that was read back before it got its final name.
@@ -30,14 +30,14 @@ pub struct ReadBackReport {
 /// It is not valid, or cannot be read.
 pub fn read_back_archive(
     check: &CheckOptions,
-    archive: &NamedArchive,
-    base: Option<&NamedArchive>,
+    archive: &ArchiveInput,
+    base: Option<&ArchiveInput>,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<ReadBackReport> {
     let snapshot = match base {
-        Some(base) => Snapshot::Pair { full: base, incremental: archive },
-        None => Snapshot::Archive(archive),
+        Some(base) => Snapshot::pair(base.clone(), archive.clone()),
+        None => Snapshot::archive(archive.clone()),
     };
     let options = VerifyOptions {
         clients: archive.name.as_ref().map(|name| clients_that_read(name.compression)).unwrap_or_default(),
@@ -48,7 +48,7 @@ pub fn read_back_archive(
         allows_part: true,
         ..VerifyOptions::default()
     };
-    let report = verify(snapshot, &options, &without_steps(progress))?;
+    let report = verify(&snapshot, &options, &without_steps(progress))?;
     let Some(failure) = find_own_failure(&report, base) else { return Ok(ReadBackReport::new(&report)) };
     let name = archive.name.as_ref().map_or_else(|| archive.path.escaped(), ToString::to_string);
     let (how, hint) = match base {
@@ -61,7 +61,7 @@ pub fn read_back_archive(
 
 /// Finds a failure that slotpress caused. Deviations that are normal for the client that wrote the
 /// source are kept, and are no such failure. The full archive may not have its name yet.
-fn find_own_failure<'a>(report: &'a VerifyReport, base: Option<&NamedArchive>) -> Option<&'a Failure> {
+fn find_own_failure<'a>(report: &'a VerifyReport, base: Option<&ArchiveInput>) -> Option<&'a Failure> {
     let is_caused_here = |failure: &&Failure| {
         let is_in_base = base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
         let is_unnamed_base = is_in_base && failure.rule == Rule::NameUnknown;

@@ -467,7 +467,7 @@ pub fn run(bytes: &[u8]) -> usize {
     let mut limits =
         FetchLimits::default().streams(script.streams).give_up_after(GIVE_UP_AFTER).piece_bytes_max(PIECE_BYTES_MAX);
     limits.expect_root = if script.expects_root { archives.root } else { None };
-    let options = FetchOptions::new([], dir.path()).find(find.incremental(false)).limits(limits);
+    let options = FetchOptions::new(find.incremental(false), dir.path()).limits(limits);
     let time = Duration::from_millis(100);
     let client_options = ClientOptions::default().connect_timeout(time).head_timeout(time).read_timeout(time);
     let client = Client::new(&client_options).expect("a client");

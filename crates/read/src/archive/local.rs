@@ -1,0 +1,48 @@
+//! An archive that is read once, in order, from a file or a stream of this machine.
+
+#![warn(missing_docs)]
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotpress_base::{IoContext, Result};
+
+/// Name of a stream in errors.
+pub const STANDARD_INPUT: &str = "standard input";
+
+/// Archive in a local file, or in a stream without a name.
+#[derive(Clone, Debug)]
+pub enum LocalArchive {
+    /// Path of an archive's file.
+    File(PathBuf),
+    /// A pipe, a terminal or a file, without a name with which its content could be compared.
+    Stream(Arc<File>),
+}
+
+impl LocalArchive {
+    /// The archive that standard input sends. Do not read from [`std::io::stdin`] besides, because its
+    /// buffer would keep some of the bytes.
+    ///
+    /// # Errors
+    /// Standard input is closed.
+    pub fn from_stdin() -> Result<Self> {
+        let owned = std::io::stdin().as_fd().try_clone_to_owned();
+        Ok(Self::Stream(Arc::new(File::from(owned.or_path("open", Path::new(STANDARD_INPUT))?))))
+    }
+
+    /// Returns the path of a file; `None` for a stream.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Stream(_) => None,
+        }
+    }
+}
+
+impl<P: AsRef<Path>> From<P> for LocalArchive {
+    fn from(path: P) -> Self {
+        Self::File(path.as_ref().to_path_buf())
+    }
+}
