@@ -100,13 +100,16 @@ impl Directory {
         let file = StagedFile::create_in(&self.0)?;
         file.file().write_all(bytes).or_path("write", file.path())?;
         // Held until the file has its name.
-        let mut _lock = None;
-        if let Condition::Unchanged(etag) = condition {
-            _lock = Some(self.lock(progress)?);
-            if self.stat(name)?.and_then(|object| object.etag).as_ref() != Some(etag) {
-                return Ok(PutOutcome::Refused);
+        let _lock = match condition {
+            Condition::Unchanged(etag) => {
+                let lock = self.lock(progress)?;
+                if self.stat(name)?.and_then(|object| object.etag).as_ref() != Some(etag) {
+                    return Ok(PutOutcome::Refused);
+                }
+                Some(lock)
             }
-        }
+            Condition::Always | Condition::Absent => None,
+        };
         match file.replace(*condition != Condition::Absent).publish(name) {
             Ok(_) => Ok(PutOutcome::Done),
             Err(error) if error.kind() == ErrorKind::Exists => Ok(PutOutcome::Refused),
@@ -127,12 +130,12 @@ impl Directory {
         }
         // Several uploads may replace the same file at the same time; the last to finish keeps the name.
         let file = if replace { StagedFile::create_in(&self.0) } else { StagedFile::create_in_for(&self.0, name) }?;
-        let writer = file.file().try_clone().or_path("write", file.path())?;
+        let file_copy = file.file().try_clone().or_path("write", file.path())?;
         Ok(FileUpload {
             dir: self.clone(),
             name: name.to_string(),
             file: file.replace(replace),
-            out: StreamWriter::new(writer, IoHint::Gentle),
+            writer: StreamWriter::new(file_copy, IoHint::Gentle),
             space: SpaceWatch::default(),
         })
     }
@@ -168,11 +171,11 @@ impl Drop for DirLock {
 /// Describes a file. A file that replaces it has a different tag, because the tag contains the inode and
 /// the modification time.
 fn to_object(name: &str, stat: &Stat) -> Object {
-    let since = Duration::from_nanos(modified_ns(stat));
+    let since_1970 = Duration::from_nanos(modified_ns(stat));
     Object {
         name: name.to_string(),
         length_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
-        modified: SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH),
+        modified: SystemTime::UNIX_EPOCH.checked_add(since_1970).unwrap_or(SystemTime::UNIX_EPOCH),
         etag: Some(format!("\"{:x}-{:x}-{:x}.{:x}\"", stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec)),
     }
 }
@@ -182,18 +185,18 @@ pub struct FileUpload {
     dir: Directory,
     name: String,
     file: StagedFile,
-    out: StreamWriter<File>,
+    writer: StreamWriter<File>,
     space: SpaceWatch,
 }
 
 impl FileUpload {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.space.check_before_writing(bytes.len() as u64, self.file.file(), self.dir.0.path())?;
-        self.out.write_all(bytes).or_path("write", self.file.path())
+        self.writer.write_all(bytes).or_path("write", self.file.path())
     }
 
     pub fn finish(mut self) -> Result<()> {
-        self.out.finish().or_path("write", self.file.path())?;
+        self.writer.finish().or_path("write", self.file.path())?;
         self.file.publish(&self.name).map(drop)
     }
 }

@@ -11,7 +11,7 @@ use slotpress_net::s3::S3Options;
 pub struct StoreOptions {
     /// Options for reaching buckets.
     pub s3: S3Options,
-    /// Memory for the parts of one upload, in bytes: the size of a part times the number in flight.
+    /// Memory for the parts of one upload, in bytes: those in flight, and one that is being filled.
     /// Default: 256 MiB.
     pub memory_bytes: u64,
     /// Time without success after which requests to a failing store are not repeated. Default: 10 minutes,

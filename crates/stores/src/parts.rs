@@ -7,32 +7,33 @@ use slotpress_base::{Error, Result};
 /// S3's limit on the parts of an upload.
 pub const PARTS_MAX: u64 = 10_000;
 
-/// Smallest part that is used: S3 accepts 5 MiB, but small parts cost requests and time.
+/// Smallest size of a part: S3 accepts 5 MiB, but more parts cost more requests and time.
 pub const PART_BYTES_MIN: u64 = 16 * 1024 * 1024;
 
 /// S3's limit on the size of a part.
 const PART_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
+/// The size of a part is a multiple of this.
 const UNIT_BYTES: u64 = 1024 * 1024;
 
 /// Maximum number of parts in flight: enough for a connection of 10 Gbit/s to another continent.
-const IN_FLIGHT_MAX: u64 = 8;
+const PARTS_IN_FLIGHT_MAX: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parts {
+pub struct PartSizes {
     /// Length of every part but the last: some stores require equal lengths.
     pub part_bytes: u64,
     /// Number of parts that are sent at the same time, while one more is being filled.
-    pub in_flight: usize,
+    pub parts_in_flight: usize,
 }
 
-impl Parts {
-    /// Chooses parts for a file of at most `bytes_max` with this much memory.
+impl PartSizes {
+    /// Chooses part sizes for a file of at most `bytes_max` with this much memory.
     pub fn new(bytes_max: u64, memory_bytes: u64) -> Result<Self> {
         let part_bytes = bytes_max.div_ceil(PARTS_MAX).next_multiple_of(UNIT_BYTES).max(PART_BYTES_MIN);
         if part_bytes > PART_BYTES_MAX {
             let message = format!(
-                "an upload of {} takes more than the {PARTS_MAX} parts of {} that a store allows",
+                "an upload of {} needs more than the {PARTS_MAX} parts of {} that a store allows",
                 bytes(bytes_max),
                 bytes(PART_BYTES_MAX)
             );
@@ -47,14 +48,14 @@ impl Parts {
         if parts_in_memory < 2 || part_bytes > PART_BYTES_MAX {
             let needed = bytes(part_bytes.saturating_mul(2));
             return Err(Error::failed(format!(
-                "an upload in parts of {} takes {needed} of memory: more than {}",
+                "an upload in parts of {} needs {needed} of memory, more than {}",
                 bytes(part_bytes),
                 bytes(memory_bytes)
             ))
-            .with_hint("give more --memory: a store takes at most 10,000 parts"));
+            .with_hint("give more --memory: a store accepts at most 10,000 parts"));
         }
-        let in_flight = parts_in_memory.saturating_sub(1).min(IN_FLIGHT_MAX) as usize;
-        Ok(Self { part_bytes, in_flight })
+        let parts_in_flight = parts_in_memory.saturating_sub(1).min(PARTS_IN_FLIGHT_MAX) as usize;
+        Ok(Self { part_bytes, parts_in_flight })
     }
 }
 
@@ -63,15 +64,15 @@ impl Parts {
 pub struct UploadState {
     /// Id of the upload.
     pub upload_id: String,
-    /// Length of each part in bytes.
+    /// Length in bytes of every part but the last.
     pub part_bytes: u64,
     /// Tags of the stored parts, from the first one up to the first gap.
     pub tags: Vec<String>,
 }
 
 impl UploadState {
-    /// Returns an upper bound of the bytes that need not be sent again: the file's last part, which may be
-    /// shorter, counts with full length.
+    /// Returns an upper bound for the number of bytes that need not be sent again: the last part of the file,
+    /// which may be shorter, counts as a whole one.
     pub fn done_bytes(&self) -> u64 {
         self.part_bytes.saturating_mul(self.tags.len() as u64)
     }
@@ -97,11 +98,11 @@ mod tests {
     proptest! {
         #[test]
         fn parts_suffice_for_the_file_and_fit_into_memory(bytes_max in 0u64..1 << 42, memory_bytes in 0u64..1 << 36) {
-            match Parts::new(bytes_max, memory_bytes) {
-                Ok(parts) => {
-                    prop_assert!(parts.part_bytes * PARTS_MAX >= bytes_max);
-                    prop_assert!((parts.in_flight as u64 + 1) * parts.part_bytes <= memory_bytes);
-                    prop_assert!((1..=IN_FLIGHT_MAX as usize).contains(&parts.in_flight));
+            match PartSizes::new(bytes_max, memory_bytes) {
+                Ok(sizes) => {
+                    prop_assert!(sizes.part_bytes * PARTS_MAX >= bytes_max);
+                    prop_assert!((sizes.parts_in_flight as u64 + 1) * sizes.part_bytes <= memory_bytes);
+                    prop_assert!((1..=PARTS_IN_FLIGHT_MAX as usize).contains(&sizes.parts_in_flight));
                 }
                 Err(_) => prop_assert!(bytes_max.div_ceil(PARTS_MAX).max(PART_BYTES_MIN) * 2 + 2 * UNIT_BYTES > memory_bytes),
             }

@@ -17,8 +17,8 @@ use slotpress_read::{SharedSource, already_exists_error};
 use crate::directory::Directory;
 use crate::{StoreOptions, Target, Upload, UploadState};
 
-/// Returns the HTTP headers that a bucket sends with an archive, with its root if that is known
-/// before sending. An archive never changes under its name. A directory ignores headers: the server
+/// Returns the HTTP headers that a bucket sends with an archive, with its root if that is known before the
+/// upload. An archive never changes under its name. A directory ignores headers: the server
 /// in front of it sends its own.
 pub fn headers_of(name: &ArchiveName, root: Option<Root>) -> Attributes {
     let mut headers = Attributes::from_iter([
@@ -68,7 +68,7 @@ impl BucketPrefix {
     ) -> Result<T> {
         Retries::new(self.options.give_up_after).run(progress, || {
             let answer = self.client.block_on(progress, request());
-            // An inner error ends the attempts; an outer one is repeated if that may help.
+            // An inner error ends the attempts. After an outer one, the request is repeated if that may help.
             if self.record_attempt(answer.as_ref().err()) { Ok(Ok(answer?)) } else { Ok(answer.map_err(Error::from)) }
         })?
     }
@@ -135,7 +135,7 @@ impl Store {
         Ok(Some(Self { target: self.target.join(name), backend, options: self.options.clone() }))
     }
 
-    /// Same as [`Store::open_dir`], but creates a subdirectory that does not exist.
+    /// Same as [`Store::open_dir`], but creates the subdirectory if it does not exist.
     ///
     /// # Errors
     /// Something else has the name; the disk fails.
@@ -163,7 +163,7 @@ impl Store {
         &self.target
     }
 
-    /// Returns the name of a file for messages.
+    /// Returns the path or URL of a file, for messages.
     pub fn location_of(&self, name: &str) -> String {
         match &self.backend {
             Backend::Dir(dir) => dir.location_of(name),
@@ -171,7 +171,7 @@ impl Store {
         }
     }
 
-    /// Lists files right below the target by name, without unfinished ones.
+    /// Lists the files directly below the target, sorted by name, without unfinished ones.
     ///
     /// # Errors
     /// The store refuses or fails; it has too many files.
@@ -251,7 +251,7 @@ impl Store {
             (_, Some(found)) if found.bytes == bytes => Ok(PutOutcome::Done),
             (PutOutcome::Done, None) => {
                 let message =
-                    format!("{} is not there, though the target said that it is written", self.location_of(name));
+                    format!("{} does not exist, although the target reported it as written", self.location_of(name));
                 Err(Error::failed(message)
                     .with_hint("look at the store's own log, and read the file with another program"))
             }
@@ -273,22 +273,22 @@ impl Store {
         }
     }
 
-    /// Opens a file for reading at any offset. Reads end when `stop` is cancelled.
+    /// Opens a file for reading at any offset. After `cancel` is cancelled, reads from a bucket fail.
     ///
     /// # Errors
     /// The file does not exist; the store refuses or fails.
     #[doc(hidden)]
-    pub fn open_source(&self, name: &str, stop: CancelToken) -> Result<SharedSource> {
+    pub fn open_source(&self, name: &str, cancel: CancelToken) -> Result<SharedSource> {
         check_name(name)?;
         Ok(match &self.backend {
             Backend::Dir(dir) => Arc::new(dir.open_source(name)?),
-            Backend::S3(s3) => Arc::new(UrlSource::open(&s3.client, &s3.url_of(name), stop)?),
+            Backend::S3(s3) => Arc::new(UrlSource::open(&s3.client, &s3.url_of(name), cancel)?),
         })
     }
 
     /// Begins to write a large file of at most `bytes_max` bytes, which appears whole or not at all. With
-    /// `replace`, it replaces a file of that name when it is finished. In a bucket it does so even without
-    /// `replace` if another upload finished first.
+    /// `replace`, the finished file replaces a file of that name. Without it, it does so only in a bucket,
+    /// if another upload of the name finishes during this one.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) if the name is taken; the
@@ -354,7 +354,7 @@ impl Store {
 
 /// Refuses a name that may lead outside the target. Names come from journals and lists.
 fn check_name(name: &str) -> Result<()> {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-=+".contains(letter);
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-=+".contains(character);
     if !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) && name != "." && name != ".." {
         Ok(())
     } else {

@@ -16,15 +16,15 @@ use tokio::time::timeout;
 
 use crate::UploadState;
 use crate::directory::FileUpload;
-use crate::parts::{PARTS_MAX, Parts};
+use crate::parts::{PARTS_MAX, PartSizes};
 use crate::store::BucketPrefix;
 
 /// Time limit for the requests that abort a failed upload. If they fail, the bucket's lifecycle rule
 /// must remove the parts.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time for which an abort waits for parts that are on their way. A store may keep a part that it
-/// received before the abort, but stores only afterwards.
+/// Time for which an abort waits for parts that are in flight. A store may keep a part that it received
+/// before the abort, and stored only afterwards.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A large file that is being written. It appears whole when [`Upload::finish`] returns, or never.
@@ -51,9 +51,9 @@ impl Upload {
         bytes_max: u64,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let parts = Parts::new(bytes_max, s3.options.memory_bytes)?;
+        let sizes = PartSizes::new(bytes_max, s3.options.memory_bytes)?;
         let upload_id = s3.with_retries(progress, || s3.bucket.begin_upload(s3.url_of(name), headers))?;
-        Ok(Self(Backend::Parts(Box::new(PartsUpload::new(s3, name, upload_id, parts)))))
+        Ok(Self(Backend::Parts(Box::new(PartsUpload::new(s3, name, upload_id, sizes)))))
     }
 
     pub(crate) fn resume(
@@ -65,8 +65,8 @@ impl Upload {
         if !state.fits_length(length_bytes) {
             return Ok(None);
         }
-        let parts = Parts::with_size(state.part_bytes, s3.options.memory_bytes)?;
-        let mut upload = PartsUpload::new(s3, name, state.upload_id.clone(), parts);
+        let sizes = PartSizes::with_size(state.part_bytes, s3.options.memory_bytes)?;
+        let mut upload = PartsUpload::new(s3, name, state.upload_id.clone(), sizes);
         upload.tags = state.tags.iter().cloned().enumerate().collect();
         (upload.stored_parts, upload.started_parts) = (state.tags.len(), state.tags.len());
         // The last part may be shorter than the others.
@@ -82,8 +82,7 @@ impl Upload {
         }
     }
 
-    /// Returns the offset at which writing begins, after the bytes that an earlier process has
-    /// sent.
+    /// Returns the offset at which writing begins: the number of bytes that an earlier process has sent.
     pub fn resumed_bytes(&self) -> u64 {
         self.parts().map_or(0, |upload| upload.resumed_bytes)
     }
@@ -97,7 +96,7 @@ impl Upload {
     pub fn write(&mut self, bytes: &[u8], progress: &dyn Progress) -> Result<()> {
         match &mut self.0 {
             Backend::File(Some(upload)) => upload.write(bytes),
-            Backend::File(None) => Err(Error::failed("a file that is finished takes no more bytes")),
+            Backend::File(None) => Err(Error::failed("a finished file accepts no more bytes")),
             Backend::Parts(upload) => upload.write(bytes, progress),
         }
     }
@@ -108,16 +107,15 @@ impl Upload {
         self.parts().map(|upload| upload.stored_parts)
     }
 
-    /// Returns the state of the upload with the tags of all parts; `None` for a directory.
+    /// Returns the state of the upload, from which another process can resume it; `None` for a directory.
     pub fn state(&self) -> Option<UploadState> {
         self.parts().map(PartsUpload::state)
     }
 
-    /// Completes the file after everything was written.
+    /// Completes the file after all bytes were written.
     ///
     /// # Errors
-    /// See [`Upload::write`]. The name is taken (only in a directory), or the store has lost
-    /// parts.
+    /// Those of [`Upload::write`]; or the name is taken (only in a directory), or the store has lost parts.
     pub fn finish(&mut self, progress: &dyn Progress) -> Result<()> {
         match &mut self.0 {
             Backend::File(upload) => match upload.take() {
@@ -156,13 +154,14 @@ struct PartsUpload {
     s3: BucketPrefix,
     url: Url,
     upload_id: String,
-    parts: Parts,
+    sizes: PartSizes,
     /// Failures of the store. Any part that arrives resets them.
     retries: Retries,
     resumed_bytes: u64,
     length_bytes: u64,
-    filling: Vec<u8>,
-    /// Number of parts that were begun, including an earlier process's parts.
+    /// Bytes of the part that is being filled.
+    part_buffer: Vec<u8>,
+    /// Number of parts that were begun, including those of an earlier process.
     started_parts: usize,
     sending: JoinSet<SentPart>,
     /// Set to true when no part may be sent any more.
@@ -174,16 +173,16 @@ struct PartsUpload {
 }
 
 impl PartsUpload {
-    fn new(s3: &BucketPrefix, name: &str, upload_id: String, parts: Parts) -> Self {
+    fn new(s3: &BucketPrefix, name: &str, upload_id: String, sizes: PartSizes) -> Self {
         Self {
             s3: s3.clone(),
             url: s3.url_of(name),
             upload_id,
-            parts,
+            sizes,
             retries: Retries::new(s3.options.give_up_after),
             resumed_bytes: 0,
             length_bytes: 0,
-            filling: Vec::new(),
+            part_buffer: Vec::new(),
             started_parts: 0,
             sending: JoinSet::new(),
             stop: watch::Sender::new(false),
@@ -198,17 +197,17 @@ impl PartsUpload {
         while let Some(sent) = self.sending.try_join_next() {
             self.record_sent(sent, progress)?;
         }
-        let part_bytes = self.parts.part_bytes as usize;
+        let part_bytes = self.sizes.part_bytes as usize;
         self.length_bytes = self.length_bytes.saturating_add(bytes.len() as u64);
         while !bytes.is_empty() {
-            if self.filling.capacity() == 0 {
-                self.filling.reserve_exact(part_bytes);
+            if self.part_buffer.capacity() == 0 {
+                self.part_buffer.reserve_exact(part_bytes);
             }
-            let room = part_bytes.saturating_sub(self.filling.len()).min(bytes.len());
+            let room = part_bytes.saturating_sub(self.part_buffer.len()).min(bytes.len());
             let (fitting, rest) = bytes.split_at(room);
-            self.filling.extend_from_slice(fitting);
+            self.part_buffer.extend_from_slice(fitting);
             bytes = rest;
-            if self.filling.len() == part_bytes {
+            if self.part_buffer.len() == part_bytes {
                 self.send_filled_part(progress)?;
             }
         }
@@ -218,12 +217,12 @@ impl PartsUpload {
     /// Sends the filled part as soon as there is room for one more in flight.
     fn send_filled_part(&mut self, progress: &dyn Progress) -> Result<()> {
         if self.started_parts as u64 >= PARTS_MAX {
-            let whole = show_bytes(self.parts.part_bytes.saturating_mul(PARTS_MAX));
-            let message = format!("{}: longer than the {whole} that were announced", show_url(&self.url));
+            let allowed = show_bytes(self.sizes.part_bytes.saturating_mul(PARTS_MAX));
+            let message = format!("{}: longer than the {allowed} that were announced", show_url(&self.url));
             return Err(Error::failed(message).with_hint("the source grew while it was sent: run this again"));
         }
-        self.wait_until_fewer_than(self.parts.in_flight, progress)?;
-        let payload = PutPayload::from(mem::take(&mut self.filling));
+        self.wait_until_fewer_in_flight(self.sizes.parts_in_flight, progress)?;
+        let payload = PutPayload::from(mem::take(&mut self.part_buffer));
         self.start_sending(self.started_parts, payload);
         self.started_parts = self.started_parts.saturating_add(1);
         Ok(())
@@ -247,8 +246,9 @@ impl PartsUpload {
         });
     }
 
-    fn wait_until_fewer_than(&mut self, in_flight: usize, progress: &dyn Progress) -> Result<()> {
-        while self.sending.len() >= in_flight {
+    /// Waits until fewer than `limit` parts are in flight.
+    fn wait_until_fewer_in_flight(&mut self, limit: usize, progress: &dyn Progress) -> Result<()> {
+        while self.sending.len() >= limit {
             let sending = &mut self.sending;
             let next = async { Ok(sending.join_next().await) };
             let Some(sent) = self.s3.client.block_on(progress, next)? else { break };
@@ -284,17 +284,17 @@ impl PartsUpload {
         let stored = self.tags.range(..self.stored_parts);
         UploadState {
             upload_id: self.upload_id.clone(),
-            part_bytes: self.parts.part_bytes,
+            part_bytes: self.sizes.part_bytes,
             tags: stored.map(|(_, tag)| tag.clone()).collect(),
         }
     }
 
     fn finish(&mut self, progress: &dyn Progress) -> Result<()> {
         // An upload has at least one part.
-        if !self.filling.is_empty() || self.started_parts == 0 {
+        if !self.part_buffer.is_empty() || self.started_parts == 0 {
             self.send_filled_part(progress)?;
         }
-        self.wait_until_fewer_than(1, progress)?;
+        self.wait_until_fewer_in_flight(1, progress)?;
         if self.stored_parts != self.started_parts {
             let url = show_url(&self.url);
             let arrived = self.stored_parts;
@@ -317,21 +317,21 @@ impl PartsUpload {
         {
             return completed;
         }
-        let found = match s3.with_retries(progress, || s3.bucket.stat(url.clone()))? {
+        let found_file = match s3.with_retries(progress, || s3.bucket.stat(url.clone()))? {
             Some(file) if file.length_bytes == self.length_bytes => return Ok(()),
             Some(_) => "a file of another length",
             None => "no such file",
         };
         completed?;
-        let message = format!("{}: the store reports that it is complete, but has {found}", show_url(url));
+        let message = format!("{}: the store reports that it is complete, but has {found_file}", show_url(url));
         Err(Error::new(ErrorKind::Network, message)
-            .with_hint("run this again; if the error stays, look at the store's own log"))
+            .with_hint("run this again; if the error persists, look at the store's own log"))
     }
 
     fn abort(&self) -> Result<()> {
-        let abort = self.s3.bucket.abort_upload(self.url.clone(), self.upload_id.clone());
-        let abort = async { timeout(ABORT_TIMEOUT, abort).await.unwrap_or(Ok(())) };
-        Ok(self.s3.client.block_on(&NoProgress, abort)?)
+        let request = self.s3.bucket.abort_upload(self.url.clone(), self.upload_id.clone());
+        let limited_request = async { timeout(ABORT_TIMEOUT, request).await.unwrap_or(Ok(())) };
+        Ok(self.s3.client.block_on(&NoProgress, limited_request)?)
     }
 }
 

@@ -313,7 +313,7 @@ fn an_upload_outlives_failures_of_a_store() {
     assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
     let messages = warnings.messages.into_inner().expect("unlocked");
     // Parts fail in any order. There is a warning about the second failure.
-    assert!(messages.iter().any(|message| message.contains("asked again in")), "{messages:?}");
+    assert!(messages.iter().any(|message| message.contains("asking again in")), "{messages:?}");
 
     // The answer to a conditional write is lost: the repeated request finds what the first one
     // wrote.

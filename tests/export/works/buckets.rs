@@ -168,7 +168,7 @@ fn files_that_a_store_does_not_keep_are_reported() {
         gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);
         let output = export_pair(&gateway);
         assert_eq!(output.code, Some(1), "{name}: {output:?}");
-        assert!(output.stderr.contains("is not there, though"), "{name}: {output:?}");
+        assert!(output.stderr.contains("does not exist, although"), "{name}: {output:?}");
         gateway.clear_faults();
         assert_no_file_is_left(&gateway);
         assert_next_export_succeeds(&gateway);

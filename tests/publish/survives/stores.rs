@@ -197,7 +197,7 @@ fn files_that_a_store_does_not_keep_are_not_published() {
         let output = publish_once_to_bucket(&gateway, &setup, &[]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");
-        assert!(stderr.contains("is not there, though"), "{name}: {stderr}");
+        assert!(stderr.contains("does not exist, although"), "{name}: {stderr}");
         assert_eq!(events_of_type(&parse_events(&output), "published").len(), 0, "{name}");
         gateway.clear_faults();
         assert!(publish_once_to_bucket(&gateway, &setup, &[]).status.success());
