@@ -28,8 +28,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// earlier, after 30 s without an acknowledgement.
 const SENT_BYTES_PER_SECOND_MIN: u64 = 32 * 1024;
 
-/// Time limit for completing an upload. For hundreds of gigabytes this takes minutes, and a gateway
-/// in front of a file system may copy the whole file.
+/// Time limit for completing an upload. This takes minutes for hundreds of gigabytes, and longer if a
+/// gateway in front of a file system copies the whole file.
 const COMPLETE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Time limit for a request to the machine's metadata service, which is local or absent.
@@ -79,13 +79,13 @@ fn wrap_error(error: impl std::error::Error + Send + Sync + 'static) -> HttpErro
 impl LimitedHttpService {
     fn time_limit(&self, request: &HttpRequest) -> Duration {
         let query = request.uri().query().unwrap_or_default();
-        let sent = Duration::from_secs(request.body().content_length() as u64 / SENT_BYTES_PER_SECOND_MIN);
+        let upload_time = Duration::from_secs(request.body().content_length() as u64 / SENT_BYTES_PER_SECOND_MIN);
         if self.is_metadata {
             METADATA_TIMEOUT
         } else if request.method() == Method::POST && query.contains("uploadId=") {
             COMPLETE_TIMEOUT
         } else {
-            ANSWER_TIMEOUT.saturating_add(sent)
+            ANSWER_TIMEOUT.saturating_add(upload_time)
         }
     }
 }
@@ -113,7 +113,7 @@ async fn read_body(url: &Url, body: HttpResponseBody) -> Result<Vec<u8>, NetErro
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| match error.downcast_ref::<HttpError>() {
         Some(error) => from_transport_error(url, error),
-        None => NetError::new(NetErrorKind::TooLong, url, "an answer of more than 8 MiB"),
+        None => NetError::new(NetErrorKind::TooLong, url, "the answer is longer than 8 MiB"),
     })?;
     Ok(body.to_bytes().into())
 }
@@ -122,7 +122,7 @@ fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
     match error.source().and_then(|cause| cause.downcast_ref::<reqwest::Error>()) {
         // It does not matter whether the request was sent: every request to a store can be repeated.
         Some(error) if error.is_body() || error.is_decode() => {
-            NetError::new(NetErrorKind::Truncated { got_bytes: 0 }, url, "the connection ended early")
+            NetError::new(NetErrorKind::Truncated { received_bytes: 0 }, url, "the connection ended early")
         }
         Some(error) => NetError::from_request(url, error),
         None => NetError::new(NetErrorKind::BadAnswer, url, error),
@@ -130,8 +130,7 @@ fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
 }
 
 fn no_credentials_error(url: &Url) -> NetError {
-    let why =
-        "no credentials: the environment and the profile have none, and the machine's metadata service gives none";
+    let why = "no credentials: neither the environment, nor the profile, nor the machine's metadata service has any";
     NetError::new(NetErrorKind::Denied, url, why).with_hint(hint::GIVE_CREDENTIALS)
 }
 

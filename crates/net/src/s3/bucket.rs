@@ -23,11 +23,12 @@ use super::{Condition, Object, PutOutcome, S3Options, SMALL_BYTES_MAX, SmallFile
 use crate::request::check_clock;
 use crate::{Client, NetError, NetErrorKind, Url, parse_url};
 
-/// Limit on listed files below a prefix: enough for ten years of a full and an incremental archive every
-/// hour.
+/// Limit on listed files below a prefix: enough for a full and an incremental archive every hour for ten
+/// years.
 const LISTED_MAX: usize = 200_000;
 
-/// Limit on pages of a list: most services list 1,000 files in each, none fewer than 100.
+/// Limit on the pages of a list: most services list 1,000 files per page, and 100 are assumed to be the
+/// fewest.
 const LIST_PAGES_MAX: usize = LISTED_MAX / 100;
 
 /// Validity of signed URLs. They are used at once; a transfer that has begun may outlast them.
@@ -102,8 +103,8 @@ impl Bucket {
                 page_token: page_token.clone(),
                 ..PaginatedListOptions::default()
             };
-            let prefix_asked = if prefix.is_empty() { None } else { Some(prefix) };
-            let page = check_answer(url, self.s3.list_paginated(prefix_asked, options).await)?;
+            let requested_prefix = (!prefix.is_empty()).then_some(prefix);
+            let page = check_answer(url, self.s3.list_paginated(requested_prefix, options).await)?;
             for meta in &page.result.objects {
                 objects.extend(to_object(meta, prefix));
             }
@@ -119,7 +120,7 @@ impl Bucket {
 
     pub async fn stat(&self, url: Url) -> NetResult<Option<Object>> {
         let Some(meta) = none_if_gone(&url, self.s3.head(&parse_key(&url)?).await)? else { return Ok(None) };
-        let prefix = meta.location.as_ref().trim_end_matches(|letter| letter != '/');
+        let prefix = meta.location.as_ref().trim_end_matches(|character| character != '/');
         Ok(to_object(&meta, prefix))
     }
 
@@ -132,14 +133,14 @@ impl Bucket {
 
     pub async fn get_small_file(&self, url: Url, bytes_max: u64) -> NetResult<Option<SmallFile>> {
         let answer = self.s3.get_opts(&parse_key(&url)?, GetOptions::default()).await;
-        let Some(found) = none_if_gone(&url, answer)? else { return Ok(None) };
-        let etag = found.meta.e_tag.clone();
-        let length_bytes = found.meta.size;
+        let Some(response) = none_if_gone(&url, answer)? else { return Ok(None) };
+        let etag = response.meta.e_tag.clone();
+        let length_bytes = response.meta.size;
         if length_bytes > bytes_max.min(SMALL_BYTES_MAX) {
             let why = format!("has {length_bytes} bytes, more than the {bytes_max} that are read");
             return Err(NetError::new(NetErrorKind::TooLong, &url, why));
         }
-        let bytes = check_answer(&url, found.bytes().await)?.to_vec();
+        let bytes = check_answer(&url, response.bytes().await)?.to_vec();
         Ok(Some(SmallFile { bytes, etag }))
     }
 
@@ -175,7 +176,7 @@ impl Bucket {
         check_answer(&url, self.s3.create_multipart_opts(&parse_key(&url)?, options).await)
     }
 
-    /// Uploads a part, counted from 0, and returns its tag.
+    /// Uploads part `number`, counted from 0, and returns its tag.
     pub async fn send_part(&self, url: &Url, upload_id: &str, number: usize, payload: PutPayload) -> NetResult<String> {
         let answer = self.s3.put_part(&parse_key(url)?, &upload_id.to_string(), number, payload).await;
         Ok(check_answer(url, answer)?.content_id)
@@ -195,8 +196,8 @@ impl Bucket {
 /// Parses the URL of a service, and removes a slash at its end.
 fn parse_endpoint(text: &str) -> Result<String> {
     let url = parse_url(text).map_err(|error| error.with_place("the endpoint"))?;
-    let is_secret = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
-    if is_secret || !url.scheme().starts_with("http") {
+    let has_secret = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
+    if has_secret || !url.scheme().starts_with("http") {
         return Err(Error::usage("the endpoint is not the URL of a service")
             .with_hint("it is https://HOST[:PORT]; credentials come from the environment"));
     }
@@ -221,8 +222,8 @@ fn none_if_gone<T>(url: &Url, answer: object_store::Result<T>) -> NetResult<Opti
     }
 }
 
-/// Converts the description of a file right below a prefix. Returns `None` for other files, and for
-/// the empty files by which some programs represent directories.
+/// Converts the description of a file directly below a prefix. Returns `None` for other files, and for
+/// the empty files with which some programs represent directories.
 fn to_object(meta: &object_store::ObjectMeta, prefix: &str) -> Option<Object> {
     let name = meta.location.as_ref().strip_prefix(prefix)?;
     (!name.is_empty() && !name.contains('/')).then(|| Object {

@@ -33,7 +33,8 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// token, some thousands.
 const PRINTED_BYTES_MAX: u64 = 64 * 1024;
 
-/// Credentials are renewed this long before they expire. A store checks a request within that time.
+/// Credentials are renewed this long before they expire, so that they are still valid when the store
+/// checks the request.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
 
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -50,20 +51,20 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Reads the applicable profile: `AWS_PROFILE`, or the default one. Its credentials are used if
-    /// the environment has none.
+    /// Reads the profile that `AWS_PROFILE` names, or the default one. Its credentials are used only if the
+    /// environment has none.
     ///
     /// # Errors
-    /// `AWS_PROFILE` names a missing profile; a file cannot be read.
+    /// `AWS_PROFILE` names a missing profile, or a file cannot be read.
     pub fn from_environment() -> Result<Self> {
         let named = env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty());
         let name = named.as_deref().unwrap_or("default");
-        let file = |variable: &str, usual: &str| match env::var_os(variable) {
+        let path = |variable: &str, default_name: &str| match env::var_os(variable) {
             Some(path) => Some(PathBuf::from(path)),
-            None => env::var_os("HOME").map(|home| PathBuf::from(home).join(".aws").join(usual)),
+            None => env::var_os("HOME").map(|home| PathBuf::from(home).join(".aws").join(default_name)),
         };
-        let config = read_file(file("AWS_CONFIG_FILE", "config"))?;
-        let credentials = read_file(file("AWS_SHARED_CREDENTIALS_FILE", "credentials"))?;
+        let config = read_file(path("AWS_CONFIG_FILE", "config"))?;
+        let credentials = read_file(path("AWS_SHARED_CREDENTIALS_FILE", "credentials"))?;
         let headings = [format!("profile {name}"), name.to_string()];
         let config = headings.iter().find_map(|heading| profile::find_section(&config, heading));
         let credentials = profile::find_section(&credentials, name);
@@ -180,7 +181,7 @@ async fn run_program(command: &str, limit: Duration) -> Result<Vec<u8>, &'static
         Ok(Ok(Some(printed))) => Ok(printed),
         Ok(_) => Err("failed"),
         Err(_) => {
-            // The process has not been waited for, so its number has no other owner yet.
+            // No thread has waited for the process yet, so no other process can have its id.
             if let Some(group) = group {
                 let _ = kill_process_group(group, Signal::KILL);
             }
@@ -202,7 +203,7 @@ struct ProgramOutput {
 fn parse_output(printed: &[u8]) -> Result<ProgramOutput, &'static str> {
     let output: ProgramOutput = serde_json::from_slice(printed).map_err(|_| "prints no credentials")?;
     if output.version != 1 {
-        return Err("prints a version that is not known");
+        return Err("prints an unknown version");
     }
     Ok(output)
 }

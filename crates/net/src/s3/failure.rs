@@ -10,8 +10,8 @@ use slotpress_base::{Error, ErrorKind, clock, hint, one_line};
 
 use crate::{NetError, NetErrorKind, Url};
 
-/// Stores refuse signatures if clocks differ by more than 15 minutes. If the clocks differ by more than
-/// half of that, the error says that they caused the refusal.
+/// Stores refuse signatures if clocks differ by more than 15 minutes. If they differ by more than half of
+/// that, the error names the clocks as the cause of the refusal.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(450);
 
 /// A store's refusal, without the URL of the file.
@@ -28,7 +28,7 @@ impl StdError for Refusal {}
 
 pub fn from_store_error(url: &Url, error: &object_store::Error) -> NetError {
     let mut cause: &(dyn StdError + 'static) = error;
-    // Chains of causes are short; the limit guards against a loop.
+    // Chains of causes are short. The limit ends a cycle.
     for _ in 0..16 {
         if let Some(Refusal(error)) = cause.downcast_ref() {
             return error.clone().with_url(url);
@@ -39,7 +39,7 @@ pub fn from_store_error(url: &Url, error: &object_store::Error) -> NetError {
         let Some(inner) = cause.source() else { break };
         cause = inner;
     }
-    // Outer errors name URLs with their queries, which may be secret.
+    // Only the innermost error is shown: outer ones name URLs with their queries, which may be secret.
     NetError::new(NetErrorKind::BadAnswer, url, cause)
 }
 
@@ -87,12 +87,12 @@ pub fn parse_refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Re
         let (_, rest) = text.split_once(&format!("<{name}>"))?;
         Some(one_line(rest.split_once('<')?.0))
     };
-    let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(one_line);
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(one_line);
     let code = element("Code").unwrap_or_default();
     let message = element("Message").unwrap_or_default();
-    let region = field("x-amz-bucket-region").or_else(|| element("Region"));
-    let date = field(DATE.as_str()).and_then(|text| httpdate::parse_http_date(&text).ok());
-    let difference = date.map(|date| date.duration_since(clock::now()).unwrap_or_else(|before| before.duration()));
+    let region = header("x-amz-bucket-region").or_else(|| element("Region"));
+    let date = header(DATE.as_str()).and_then(|text| httpdate::parse_http_date(&text).ok());
+    let difference = date.map(|date| date.duration_since(clock::now()).unwrap_or_else(|error| error.duration()));
     let clock_skew = difference.unwrap_or_default();
     let status = status.as_u16();
     let is_clock_off = ["RequestTimeTooSkewed", "RequestExpired"].contains(&code.as_str())
@@ -109,12 +109,12 @@ pub fn parse_refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Re
         _ => NetErrorKind::Status(status),
     });
     let reasons: Vec<&str> = [code.as_str(), &message].into_iter().filter(|text| !text.is_empty()).collect();
-    let retry_after = field(RETRY_AFTER.as_str());
+    let retry_after = header(RETRY_AFTER.as_str());
     let error = NetError::from_status(kind, status, &reasons.join(": "), retry_after.as_deref());
     Refusal(match kind {
         _ if is_clock_off => error.with_hint(format!(
             "set the clock (chronyc makestep, timedatectl set-ntp true): it is {} minutes off the store's, and \
-             signatures are good for 15 minutes",
+             signatures are valid for 15 minutes",
             clock_skew.as_secs().div_ceil(60)
         )),
         NetErrorKind::Denied => error.with_hint(hint::GIVE_CREDENTIALS),

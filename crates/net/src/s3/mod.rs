@@ -74,7 +74,7 @@ pub struct S3Options {
     pub region: Option<String>,
     /// Does not sign requests, for public buckets. Default: false.
     pub anonymous: bool,
-    /// Buckets in use; clones share them and their credentials.
+    /// Buckets that are in use. Clones share them and their credentials.
     #[setters(skip)]
     buckets: Buckets,
 }
@@ -82,7 +82,7 @@ pub struct S3Options {
 type Buckets = Arc<Mutex<BTreeMap<String, Arc<Bucket>>>>;
 
 impl S3Options {
-    /// Adds these options to a client's options. The client can then read URLs `s3://BUCKET/KEY`.
+    /// Adds these options to a client's options. The client can then read `s3://BUCKET/KEY` URLs.
     #[must_use]
     pub fn for_client(&self, mut client: ClientOptions) -> ClientOptions {
         client.s3 = Some(self.clone());
@@ -115,7 +115,7 @@ impl Client {
     }
 
     fn bucket(&self, url: &Url) -> Result<Arc<Bucket>, NetError> {
-        let Some(s3) = &self.s3 else { return Err(NetError::forbidden(url, "this client reads no stores")) };
+        let Some(s3) = &self.s3 else { return Err(NetError::forbidden(url, "this client has no options for stores")) };
         s3.bucket(self, url).map_err(|error| failure::to_net_error(url, &error))
     }
 
@@ -125,14 +125,14 @@ impl Client {
         if !self.trusts_urls {
             return Err(NetError::forbidden(url, "a store that was not given as a source"));
         }
-        let signed = self.bucket(url)?.sign_url(method, url).await?;
-        match signed.scheme() {
-            "http" | "https" => Ok(signed),
-            _ => Err(NetError::forbidden(url, format!("a store at {}", show_url(&signed)))),
+        let signed_url = self.bucket(url)?.sign_url(method, url).await?;
+        match signed_url.scheme() {
+            "http" | "https" => Ok(signed_url),
+            _ => Err(NetError::forbidden(url, format!("a store at {}", show_url(&signed_url)))),
         }
     }
 
-    /// Replaces an error by the store's explanation, unless a later attempt may succeed.
+    /// Replaces an error with the store's explanation, unless a later attempt may succeed.
     pub(super) async fn explain_refusal(&self, url: &Url, error: NetError) -> NetError {
         match self.bucket(url) {
             Ok(bucket) if !error.is_retryable() => bucket.check_readable(url).await.err().unwrap_or(error),
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// Returns the archives right below a prefix.
+    /// Returns the names of the archives directly below a prefix.
     pub(super) fn list_store(&self, url: &Url, progress: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
         let objects = self.block_on(progress, async { self.bucket(url)?.list(url).await })?;
         let names = objects.iter().filter_map(|object| ArchiveName::parse(&object.name));

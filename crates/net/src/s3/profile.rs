@@ -7,19 +7,19 @@ pub type Section = BTreeMap<String, String>;
 /// Returns the section with this heading. Skips indented lines, which belong to nested keys.
 pub fn find_section(text: &str, heading: &str) -> Option<Section> {
     let mut section: Option<Section> = None;
-    let mut is_in = false;
+    let mut is_in_section = false;
     for line in text.lines() {
         let is_nested = line.starts_with([' ', '\t']);
         let line = line.trim();
         if line.is_empty() || line.starts_with(['#', ';']) || is_nested {
             continue;
         }
-        if let Some(name) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
-            is_in = name.0.split_whitespace().eq(heading.split_whitespace());
-            if is_in {
+        if let Some((name, _)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
+            is_in_section = name.split_whitespace().eq(heading.split_whitespace());
+            if is_in_section {
                 section.get_or_insert_default();
             }
-        } else if is_in && let Some((key, value)) = line.split_once('=') {
+        } else if is_in_section && let Some((key, value)) = line.split_once('=') {
             let value = value.split_once(" #").map_or(value, |(value, _)| value);
             section.get_or_insert_default().insert(key.trim().to_lowercase(), value.trim().to_string());
         }
