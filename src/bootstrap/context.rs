@@ -5,7 +5,7 @@ use std::path::Path;
 
 use slotpress_base::{ErrorKind, Progress, Result, quantity};
 use slotpress_net::fetch::partial::kept_bytes;
-use slotpress_net::find::{Expected, Node, find};
+use slotpress_net::find::{ExpectedState, Node, find};
 use slotpress_net::{Client, FetchLimits, FindOptions, FindReport, Offer, Url};
 
 use super::next::{Selection, only_local_error};
@@ -53,7 +53,7 @@ impl FetchContext<'_> {
         let mut report = find(self.client, &options, progress)?;
         let mut node = Node::default();
         if let Some(bootstrap) = self.bootstrap {
-            node.expected = Expected::from_check(&bootstrap.target.check);
+            node.expected = ExpectedState::from_check(&bootstrap.target.check);
         }
         // A run that replaces a state moves newer archives aside: they would hide its own.
         let target = self.bootstrap.map(|bootstrap| &bootstrap.target);
@@ -91,7 +91,7 @@ impl FetchContext<'_> {
     /// # Errors
     /// No server has an archive, and the operator did not ask for a certain state: the node's own
     /// archives may be too old.
-    fn warn_of_unusable_sources(&self, report: &FindReport, expected: Expected) -> Result<()> {
+    fn warn_of_unusable_sources(&self, report: &FindReport, expected: ExpectedState) -> Result<()> {
         // Without a candidate, another error lists the sources.
         let Some(best) = report.candidates.first() else { return Ok(()) };
         let offers = &report.ranking.offers;

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use slotpress_base::start_pool;
 use slotpress_base::threads::{catch_panic, spawn};
-use slotpress_base::{CancelToken, Error, ErrorKind, Forward, IoPolicy, Progress, ProgressEvent, Result, panic_point};
+use slotpress_base::{
+    CancelToken, Error, ErrorKind, Forward, IoPolicy, Progress, ProgressEvent, Result, panic_point, start_pool,
+};
 use slotpress_format::{ArchiveName, BankFile, SlotTime, SlotTimeSource};
-use slotpress_read::archive::OpenArchive;
-use slotpress_read::archive::front;
+use slotpress_read::archive::{OpenArchive, front};
 use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, read_newest_bank_times};
 
@@ -43,8 +43,8 @@ pub fn read_local_slot_time(sources: &[SourceLocation]) -> Option<SlotTime> {
     })
 }
 
-/// Reads the bank files of the newest offers until one tells its time, and sets the `bank_time` of
-/// that offer. Returns the time per slot according to this bank file.
+/// Reads the bank files of the newest offers until one can be read, and sets the `bank_time` of that
+/// offer. Returns the time per slot according to this bank file.
 ///
 /// # Errors
 /// `progress` is interrupted.
@@ -55,10 +55,9 @@ pub fn read_bank_time<'a>(
 ) -> Result<Option<SlotTime>> {
     let mut newest: Vec<&mut Offer> = offers.collect();
     newest.sort_by_key(|offer| Reverse(offer.name.slot));
-    let mut slot_time = None;
     for offer in newest.into_iter().take(BANK_FILES_MAX) {
         if offer.bank_time.is_some() {
-            return Ok(slot_time);
+            return Ok(None);
         }
         let bank = match &offer.place {
             OfferPlace::Remote(remote) => read_bank_front(client, remote, &offer.name, progress)?,
@@ -68,15 +67,15 @@ pub fn read_bank_time<'a>(
             }
         };
         if let Some(bank) = bank {
-            (offer.bank_time, slot_time) = (bank.time(), bank.slot_time());
-            return Ok(slot_time);
+            offer.bank_time = bank.time();
+            return Ok(bank.slot_time());
         }
     }
-    Ok(slot_time)
+    Ok(None)
 }
 
-/// Reads the front of the bank file from an archive on a server. Returns `None` if that takes more
-/// than a few requests.
+/// Reads the front of the bank file from an archive on a server, by a few requests. Returns `None` if the
+/// archive has no index, or cannot be read.
 fn read_bank_front(
     client: &Client,
     remote: &Remote,
@@ -87,8 +86,8 @@ fn read_bank_front(
     let stop = CancelToken::default();
     let is_over = AtomicBool::new(false);
     let front = std::thread::scope(|scope| {
-        // If no thread can be started, the read ends by its own time limits.
-        let _watching = spawn(scope, || {
+        // If no thread can be started, only the time limits of the read end it.
+        let _watcher = spawn(scope, || {
             while !is_over.load(Ordering::Relaxed) {
                 if progress.is_interrupted() {
                     stop.cancel();
@@ -127,18 +126,18 @@ pub fn ask_all(
     // Responses are not part of an archive, so their bytes are not reported as progress.
     let until = Forward::new(&in_time, |event| (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event));
     let peer_client = client.for_untrusted_urls();
-    let asking = Asking { client, peer_client, progress: &until, has_offers: AtomicBool::new(false) };
+    let asker = Asker { client, peer_client, progress: &until, has_offers: AtomicBool::new(false) };
     let ask_each = || {
         // The sources are taken in their order: sources that the operator named are asked first.
         let numbered = sources.iter().enumerate().par_bridge();
-        numbered.map(|(number, source)| catch_panic(|| Ok((number, asking.ask(source))))).collect()
+        numbered.map(|(index, source)| catch_panic(|| Ok((index, asker.ask(source))))).collect()
     };
     let answers: Result<BTreeMap<usize, _>> = start_pool(CONCURRENT_SOURCES_MAX.min(sources.len()))?.install(ask_each);
     progress.check()?;
     Ok(answers?.into_values().collect())
 }
 
-struct Asking<'a> {
+struct Asker<'a> {
     client: &'a Client,
     peer_client: Client,
     progress: &'a dyn Progress,
@@ -146,7 +145,7 @@ struct Asking<'a> {
     has_offers: AtomicBool,
 }
 
-impl Asking<'_> {
+impl Asker<'_> {
     /// Returns the offers of a source, or the reason why it has none.
     fn ask(&self, asked: &AskedSource) -> Result<Vec<Offer>, String> {
         panic_point("asking");
@@ -178,16 +177,19 @@ pub fn ask_patiently(
     waiting: &dyn Progress,
     stop: &dyn Progress,
 ) -> Result<Vec<Offer>> {
-    let mut busy = None;
+    let mut busy_error = None;
     let answer = Retries::new(time_max).run(waiting, || match client.list_offers(source, stop) {
         Err(error) if NetError::find_in(&error).is_some_and(is_busy) => {
-            busy = Some(error.clone());
+            busy_error = Some(error.clone());
             Err(error)
         }
+        // Ends the attempts. Only a busy source is asked again.
         answer => Ok(answer),
     });
-    match (answer, busy) {
-        (Err(error), Some(busy)) if error.kind() == ErrorKind::Interrupted && !stop.is_interrupted() => Err(busy),
+    match (answer, busy_error) {
+        (Err(error), Some(busy_error)) if error.kind() == ErrorKind::Interrupted && !stop.is_interrupted() => {
+            Err(busy_error)
+        }
         (answer, _) => answer?,
     }
 }

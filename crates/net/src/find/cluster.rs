@@ -9,13 +9,16 @@ use serde_json::{Value, json};
 use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{Hash, SlotTime, SlotTimeSource};
 
-use super::{FindOptions, PEERS_MAX};
-use crate::{Client, NetError, NetErrorKind, Url, show_url};
+use super::{FindOptions, SOURCES_MAX};
+use crate::{Client, NetError, Url, show_url};
 
 const RPC_BYTES_MAX: usize = 1024 * 1024;
 
 /// Limit on the size of the response to `getClusterNodes` in bytes. On mainnet it takes about 2 MiB.
 const CLUSTER_NODES_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Number of performance samples to request. Each covers one minute.
+const SAMPLE_COUNT: usize = 10;
 
 /// A public cluster of Solana.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +71,6 @@ pub struct ClusterAnswers {
     nodes: Vec<ClusterNode>,
 }
 
-/// Number of performance samples to request. Each covers one minute.
-const SAMPLE_COUNT: usize = 10;
-
 /// An entry of `getClusterNodes`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -79,25 +79,25 @@ struct ClusterNode {
     shred_version: Option<u16>,
 }
 
-/// Asks all named RPC servers. If one answers, the failures of others only become `notes`.
+/// Asks all named RPC servers. Adds the failure of a server to `notes`.
 ///
 /// # Errors
-/// No server answers and there are no other sources, or a server is in a different cluster.
+/// No server answers and there are no other sources, or servers belong to different clusters.
 pub fn ask_cluster(
     client: &Client,
     options: &FindOptions,
     notes: &mut Vec<String>,
     progress: &dyn Progress,
 ) -> Result<ClusterAnswers> {
-    let mut rpc = options.rpc.clone();
+    let mut rpc_urls = options.rpc.clone();
     let mut answers = ClusterAnswers::default();
     answers.facts.genesis_hash = options.expected_genesis_hash;
     if let Some(cluster) = options.cluster {
-        rpc.extend(Url::parse(cluster.rpc_url()).ok());
+        rpc_urls.extend(Url::parse(cluster.rpc_url()).ok());
         answers.facts.genesis_hash = options.expected_genesis_hash.or(cluster.genesis_hash().parse().ok());
     }
     let mut failure = None;
-    for url in &rpc {
+    for url in &rpc_urls {
         match answers.ask_server(client, url, notes, progress) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Network => {
@@ -129,7 +129,7 @@ impl ClusterAnswers {
         progress: &dyn Progress,
     ) -> Result<()> {
         let call = |method: &str, params: Value, bytes_max| client.call_rpc(url, method, params, bytes_max, progress);
-        let bad = |what: &str| Error::from(NetError::new(NetErrorKind::BadAnswer, url, what));
+        let bad = |why: &str| Error::from(NetError::bad_answer(url, why));
         let facts = &mut self.facts;
         let genesis = call("getGenesisHash", json!([]), RPC_BYTES_MAX)?;
         let genesis = genesis.as_str().and_then(|text| text.parse().ok());
@@ -154,7 +154,7 @@ impl ClusterAnswers {
         // Agave without `--full-rpc-api` does not know this method.
         match call("getClusterNodes", json!([]), CLUSTER_NODES_BYTES_MAX) {
             Ok(Value::Array(list)) => {
-                let added_max = (PEERS_MAX * 4).saturating_sub(self.nodes.len());
+                let added_max = (SOURCES_MAX * 4).saturating_sub(self.nodes.len());
                 for node in list.into_iter().take(added_max) {
                     // Skips nodes that cannot be parsed, and keeps the rest of the list.
                     self.nodes.extend(serde_json::from_value::<ClusterNode>(node).ok());
@@ -178,7 +178,7 @@ fn mean_slot_time(samples: &Value) -> Option<SlotTime> {
     SlotTime::new(Duration::from_micros(micros), SlotTimeSource::Rpc)
 }
 
-/// Returns the RPC addresses of the nodes whose shred version is this one or unknown.
+/// Returns the RPC addresses of the nodes that have this shred version, or whose version is unknown.
 fn peer_urls(nodes: &[ClusterNode], shred_version: Option<u16>) -> Vec<Url> {
     let mut urls = BTreeSet::new();
     for node in nodes {
@@ -211,8 +211,8 @@ mod tests {
         let time = |samples: Value| mean_slot_time(&samples).map(SlotTime::milliseconds);
         let sample = |slots: u64| json!({"slot": 5, "numSlots": slots, "samplePeriodSecs": 60, "numTransactions": 1});
         assert_eq!(time(json!([sample(150), sample(300)])), Some(267));
-        for nothing in [json!([]), json!([sample(0)]), json!([sample(u64::MAX), sample(1)]), json!({}), json!([{}])] {
-            assert_eq!(time(nothing), None);
+        for samples in [json!([]), json!([sample(0)]), json!([sample(u64::MAX), sample(1)]), json!({}), json!([{}])] {
+            assert_eq!(time(samples), None);
         }
         assert_eq!(time(json!([sample(1)])), None, "no slot takes a minute");
     }

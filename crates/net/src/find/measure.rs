@@ -17,8 +17,8 @@ const BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Rate assumed for servers that are slower, have stalled, or refuse the request.
 const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 
-/// Measures the servers of the first `measured_max` candidates, unless `rates` has them already. A
-/// rate holds for all archives of a server. Servers are measured one after the other, because they would
+/// Measures the servers of the first `measured_max` candidates, except those in `rates`, and adds their
+/// rates. A rate applies to all archives of a server. Servers are measured one after the other, because they would
 /// share the line. A server that sends nothing gets the lowest rate.
 ///
 /// # Errors
@@ -53,24 +53,24 @@ fn measure_rate(client: &Client, remote: &Remote, progress: &dyn Progress) -> Re
         Some(length) if remote.accepts_ranges && length > 0 => Some(0..length.min(BYTES_MAX)),
         _ => None,
     };
-    let requested = Instant::now();
+    let request_start = Instant::now();
     let mut body = client.open(remote, range, progress)?;
-    // The first bytes do not count: they arrived before the clock was started.
+    // The first bytes do not count, because they arrived before the time is taken.
     let Some(first) = body.next(client, progress)? else { return Ok(0) };
     let start = Instant::now();
-    let mut got_bytes = 0;
+    let mut received_bytes = 0;
     let mut elapsed = Duration::ZERO;
     while elapsed < TIME_MAX
-        && got_bytes < BYTES_MAX
+        && received_bytes < BYTES_MAX
         && let Some(bytes) = body.next(client, progress)?
     {
-        saturating_add_to(&mut got_bytes, bytes.len() as u64);
+        saturating_add_to(&mut received_bytes, bytes.len() as u64);
         progress.advance(bytes.len() as u64, 0);
         elapsed = start.elapsed();
     }
-    if got_bytes == 0 {
+    if received_bytes == 0 {
         // All bytes arrived at once, so the time has to include the round trip.
-        return Ok(average_rate(first.len() as u64, requested.elapsed()));
+        return Ok(average_rate(first.len() as u64, request_start.elapsed()));
     }
-    Ok(average_rate(got_bytes, elapsed))
+    Ok(average_rate(received_bytes, elapsed))
 }

@@ -19,7 +19,7 @@ use ask::{AskedSource, ask_all, read_local_slot_time};
 pub use ask::{ask_patiently, read_bank_time};
 use cluster::ask_cluster;
 pub use cluster::{Cluster, ClusterFacts};
-pub use node::{Expected, FailedArchive, Node};
+pub use node::{ExpectedState, FailedArchive, Node};
 pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
 use rank::Ranking;
 use serde::ser::SerializeStruct;
@@ -29,9 +29,9 @@ use slotpress_format::SlotTimeSource;
 
 use crate::{Client, Offer, Remote, SourceLocation};
 
-/// Largest number of servers that are asked: mainnet has about 5,000 nodes, and some hundreds of
+/// Largest number of sources that are asked: mainnet has about 5,000 nodes, and some hundreds of
 /// them answer RPC.
-const PEERS_MAX: usize = 4096;
+const SOURCES_MAX: usize = 4096;
 
 /// Maximum number of rounds of measuring. Each round can change the best candidates, whose servers
 /// are measured in the next round.
@@ -70,9 +70,9 @@ pub struct Candidate {
     pub expected_age: Option<Duration>,
     /// Number of slots in `expected_age`; `None` if that is unknown.
     pub expected_age_slots: Option<u64>,
-    /// Key of the ranking: like `expected_age`, but the age is the time since the cluster's slot or, if
-    /// that is unknown, since the newest state that is offered.
-    pub(crate) rank: Duration,
+    /// Key of the ranking: like `expected_age`, but the present age is counted from the cluster's slot or,
+    /// if that is unknown, from the slot of the newest state that is offered.
+    pub(crate) ranking_age: Duration,
 }
 
 #[warn(missing_docs)]
@@ -169,7 +169,7 @@ pub struct FindReport {
     /// Ranks the candidates again after a failure.
     #[doc(hidden)]
     pub ranking: Ranking,
-    /// Requirements that could not be checked.
+    /// Notes about unknown facts, missing archives, and RPC servers that were left out.
     pub notes: Vec<String>,
     #[doc(hidden)]
     pub cluster: ClusterFacts,
@@ -204,8 +204,9 @@ impl Serialize for FindReport {
 /// the options name, but only to public addresses of peers.
 ///
 /// # Errors
-/// No RPC server answers, RPC servers disagree on the genesis hash, or there is no server to ask.
-/// If no server has a usable state, that is not an error: see [`FindReport::require_candidate`].
+/// No RPC server answers and there are no other sources, RPC servers disagree on the genesis hash, or there
+/// is no server to ask. If no server has a usable state, that is not an error: see
+/// [`FindReport::require_candidate`].
 pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
     client.check_thread()?;
     progress.stage(Stage::Asking, None);
@@ -219,9 +220,9 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     locations.extend(cluster.peers.into_iter().map(SourceLocation::Server));
     let mut seen = BTreeSet::new();
     let mut sources = Vec::new();
-    for (number, source) in locations.into_iter().enumerate() {
-        if sources.len() < PEERS_MAX && seen.insert(source.to_string()) {
-            sources.push(AskedSource { source, named_by_operator: number < named_count });
+    for (index, source) in locations.into_iter().enumerate() {
+        if sources.len() < SOURCES_MAX && seen.insert(source.to_string()) {
+            sources.push(AskedSource { source, named_by_operator: index < named_count });
         }
     }
     if sources.is_empty() {
@@ -233,7 +234,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let mut offers: Vec<Offer> = Vec::new();
     for (asked, answer) in sources.iter().zip(answers) {
         match answer {
-            Ok(found) => offers.extend(found),
+            Ok(source_offers) => offers.extend(source_offers),
             Err(why) => report.refuse(Refused::new(asked.source.to_string(), why)),
         }
     }
@@ -257,8 +258,8 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     slot_time = slot_time.or_else(|| read_local_slot_time(&options.sources));
     // This takes a few requests, so it is done only if ages are required or shown.
     if ranking.slot.is_none() && (options.max_age.is_some() || options.read_bank_times) {
-        let named = ranking.offers.iter_mut().filter(|offer| offer.is_named_by_operator());
-        slot_time = slot_time.or(read_bank_time(client, named, progress)?);
+        let named_offers = ranking.offers.iter_mut().filter(|offer| offer.is_named_by_operator());
+        slot_time = slot_time.or(read_bank_time(client, named_offers, progress)?);
     }
     ranking.slot_time = slot_time.unwrap_or_default();
     ranking.compute_ages(clock::now());
@@ -275,7 +276,7 @@ const UNKNOWN_AGE: &str = "is of unknown age";
 
 const REASONS_MAX: usize = 8;
 
-/// Returns the message of an error that lists the first reasons, and counts the rest.
+/// Returns an error message that lists the first reasons, and counts the others.
 pub fn list_reasons(head: &str, reasons: impl IntoIterator<Item = String>) -> String {
     let mut reasons = reasons.into_iter();
     let listed: Vec<String> = reasons.by_ref().take(REASONS_MAX).collect();
@@ -345,35 +346,35 @@ impl FindReport {
         let slot_time = ranking.slot_time;
         let mut has_full = false;
         let mut has_pair = false;
-        let mut are_dated = true;
+        let mut has_all_ages = true;
         for full in offers.iter().filter(|offer| offer.is_full()) {
             has_full = true;
             has_pair = has_pair || offers.iter().any(|offer| offer.builds_on(&full.name));
-            are_dated &= ranking.age(full.name.slot).is_some();
+            has_all_ages &= ranking.age(full.name.slot).is_some();
         }
         if options.incremental && has_full && !has_pair {
             self.notes.push("no incremental archive matches a full one: using full archives only".to_string());
         }
         if slot_time.source() == SlotTimeSource::Assumed {
-            self.notes.push(format!("it is unknown how long slots take: ages are by slots of {slot_time}"));
+            self.notes.push(format!("the time per slot is unknown: ages are computed with {slot_time}"));
         }
         if self.cluster.slot.is_none() && has_full {
-            let ages = if are_dated { "ages are by the times in bank files" } else { "not every age is known" };
+            let ages = if has_all_ages { "ages follow from the times in bank files" } else { "not every age is known" };
             self.notes.push(format!("no RPC server reports the current slot: {ages}"));
         }
     }
 
     fn refuse_stale(&mut self, stale: Vec<Candidate>) {
-        for stale in stale {
-            let slot = stale.slot();
-            let Some(expected_age) = stale.expected_age else {
-                self.refuse(Refused::new(stale.source, format!("slot {slot} {UNKNOWN_AGE}")));
+        for candidate in stale {
+            let slot = candidate.slot();
+            let Some(expected_age) = candidate.expected_age else {
+                self.refuse(Refused::new(candidate.source, format!("slot {slot} {UNKNOWN_AGE}")));
                 continue;
             };
             let slots = quantity::count(self.ranking.slot_time.slots_in(expected_age));
             let [age, limit] = [expected_age, self.max_age].map(quantity::age);
             let why = format!("slot {slot} would be {age} ({slots} slots) old at boot, more than {limit}");
-            self.refuse(Refused { is_stale: true, ..Refused::new(stale.source, why) });
+            self.refuse(Refused { is_stale: true, ..Refused::new(candidate.source, why) });
         }
     }
 }

@@ -10,16 +10,16 @@ use slotpress_read::CheckOptions;
 use super::{Candidate, list_reasons};
 use crate::Offer;
 
-/// The slot or hash that the operator expects. Archive names contain both, so archives of other states
-/// are not even downloaded.
+/// The state that the operator expects, by its slot, its hash, or both. Archive names contain both, so
+/// archives of other states are not even downloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedState {
     slot: Option<u64>,
     hash: Option<Hash>,
 }
 
-impl Expected {
-    /// Takes slot and hash from the options that also check the restored state.
+impl ExpectedState {
+    /// Copies slot and hash from the options that also check the restored state.
     pub fn from_check(check: &CheckOptions) -> Self {
         Self { slot: check.expect_slot, hash: check.expect_hash }
     }
@@ -38,8 +38,8 @@ impl Expected {
         let slot = self.slot.map(|slot| format!("slot {slot}"));
         let hash = self.hash.map(|hash| format!("hash {hash}"));
         let expected: Vec<String> = slot.into_iter().chain(hash).collect();
-        let found = candidates.iter().map(|found| format!("{} has slot {}", found.source, found.slot()));
-        let message = list_reasons(&format!("no source has the state of {}", expected.join(", ")), found);
+        let offered = candidates.iter().map(|candidate| format!("{} has slot {}", candidate.source, candidate.slot()));
+        let message = list_reasons(&format!("no source has the state of {}", expected.join(", ")), offered);
         Error::damaged(message).with_hint(hint::USE_FIND)
     }
 }
@@ -79,7 +79,7 @@ const PAIR_FAULTS_MAX: usize = 3;
 /// The node that will boot from the state.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    pub expected: Expected,
+    pub expected: ExpectedState,
     /// The requested archive, if the operator named it by its URL. Then no other archive is used.
     pub requested: Option<ArchiveName>,
     /// Slots of the full archives in the archives directory. A state on an older full archive is
@@ -87,38 +87,39 @@ pub struct Node {
     /// accounts that were closed in between would reappear.
     pub full_slots: Vec<u64>,
     /// Number of bytes of each archive, by its name, that this or an earlier run has fetched.
-    pub(super) kept: BTreeMap<String, u64>,
+    pub(super) kept_bytes_by_name: BTreeMap<String, u64>,
     pub failed: Vec<FailedArchive>,
 }
 
 impl Node {
     /// True if an offer may be tried. A full archive must not have failed. An incremental archive must not
-    /// have failed with the full archive at `full_place`, and neither may too many others of its server.
+    /// have failed with the full archive at `full_place`, and fewer than [`PAIR_FAULTS_MAX`] other ones of its
+    /// server may have failed with it.
     pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
-        let mut pairs = Vec::new();
+        let mut failed_pairs = Vec::new();
         for failed in &self.failed {
             let is_pair = failed.full_place.is_some() && failed.full_place.as_deref() == full_place;
             if failed.covers(offer) && (is_pair || failed.full_place.is_none()) {
                 return false;
             }
             if is_pair {
-                pairs.push(failed);
+                failed_pairs.push(failed);
             }
         }
-        if pairs.len() < PAIR_FAULTS_MAX {
+        if failed_pairs.len() < PAIR_FAULTS_MAX {
             return true;
         }
         let place = offer.location();
         let Some(server) = server_of(&place) else { return true };
-        pairs.iter().filter(|failed| failed.server() == Some(server)).count() < PAIR_FAULTS_MAX
+        failed_pairs.iter().filter(|failed| failed.server() == Some(server)).count() < PAIR_FAULTS_MAX
     }
 
     pub fn kept_bytes(&self, name: &ArchiveName) -> u64 {
-        self.kept.get(&name.to_string()).copied().unwrap_or(0)
+        self.kept_bytes_by_name.get(&name.to_string()).copied().unwrap_or(0)
     }
 
     pub fn record_kept(&mut self, name: &ArchiveName, bytes: u64) {
-        self.kept.insert(name.to_string(), bytes);
+        self.kept_bytes_by_name.insert(name.to_string(), bytes);
     }
 
     /// Returns the number of failed archives that count against this offer's server. If either archive
@@ -145,7 +146,7 @@ impl Node {
         let in_place = self.failed.iter().filter(|failed| failed.is_in_place).find_map(|failed| failed.place.as_ref());
         let hint = match (in_place, last.hint()) {
             (_, Some(hint)) if last.kind() == ErrorKind::Unsupported => hint.to_string(),
-            (Some(place), _) => format!("move {place} away, so that another source's can be fetched"),
+            (Some(place), _) => format!("move {place} away, so that the archive of another source can be fetched"),
             (None, Some(hint)) => hint.to_string(),
             (None, None) => "give other sources, or try again later".to_string(),
         };
@@ -160,7 +161,7 @@ impl Node {
     }
 }
 
-/// Returns scheme, host and port of the URL of a place; `None` for a path.
+/// Returns the scheme, host and port of a URL; `None` for a path.
 fn server_of(place: &str) -> Option<&str> {
     let (scheme, rest) = place.split_once("://")?;
     let host_bytes = rest.find('/').unwrap_or(rest.len());

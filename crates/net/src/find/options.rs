@@ -31,7 +31,8 @@ pub struct FindOptions {
     /// Looks for incremental archives too. Default: true.
     pub incremental: bool,
     /// Assumed rate of a restore, in compressed bytes per second, by which the age at boot is
-    /// estimated. Default: 200 MB/s, about 700 MB/s of storages on a validator's machine.
+    /// estimated. Default: 200 MB/s, at which a validator's machine writes about 700 MB/s of
+    /// storages.
     pub restore_bytes_per_second: u64,
     /// Number of candidates whose servers are measured, for two seconds each. A server that is not
     /// measured is assumed to send 30 MB/s, a quarter of a 1 Gbit/s line. Default: 8.

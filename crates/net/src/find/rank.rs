@@ -41,8 +41,10 @@ impl<'a> OfferPair<'a> {
     }
 }
 
-pub struct Ranked {
+pub struct RankedCandidates {
+    /// Candidates that a node may use, best first.
     pub candidates: Vec<Candidate>,
+    /// Candidates that would be too old at boot.
     pub stale: Vec<Candidate>,
 }
 
@@ -73,14 +75,14 @@ impl Ranking {
         self.ages = self.offers.iter().filter_map(age).collect();
     }
 
-    /// Returns the age of the bank of a slot, from the cluster's slot or else from bank files. A
-    /// bank is older than the next newer one by at least the time of the slots between them. `None`
-    /// if the bank is newer than all banks of known age.
+    /// Returns the age of the bank of a slot, from the cluster's slot or else from bank files. A bank
+    /// counts as older than the next newer one by the time of the slots between them. Returns `None` if the
+    /// bank is newer than all banks of known age.
     pub fn age(&self, slot: u64) -> Option<Duration> {
         if let Some(now) = self.slot {
             return Some(self.slot_time.duration(now.saturating_sub(slot)));
         }
-        let not_older = self.ages.iter().filter_map(|(newer, age)| Some((newer.checked_sub(slot)?, *age)));
+        let not_older = self.ages.iter().filter_map(|(known_slot, age)| Some((known_slot.checked_sub(slot)?, *age)));
         let (slots, age) = not_older.min_by_key(|(slots, _)| *slots)?;
         Some(age.saturating_add(self.slot_time.duration(slots)))
     }
@@ -100,8 +102,8 @@ impl Ranking {
         }
     }
 
-    /// Returns the candidates that a node may use, best first, and candidates that are too old.
-    pub fn rank(&self, node: &Node) -> Ranked {
+    /// Ranks the candidates for a node.
+    pub fn rank(&self, node: &Node) -> RankedCandidates {
         let pairs = self.combine_offers(node);
         // Uses only the slots of pairs that may still be tried: a lying server's slot that has
         // failed must not add the same delay to every other candidate.
@@ -109,14 +111,14 @@ impl Ranking {
         let mut candidates: Vec<Candidate> = pairs.into_iter().map(|pair| self.estimate(pair, newest, node)).collect();
         // If the operator named an archive by URLs, these are used in the given order.
         if node.requested.is_some() {
-            return Ranked { candidates, stale: Vec::new() };
+            return RankedCandidates { candidates, stale: Vec::new() };
         }
         // Among equal ranks, prefers fewer bytes to fetch, then sources that the operator named,
         // newer slots, fewer faults, and last the order of names.
         candidates.sort_by_cached_key(|candidate| {
             let faults = candidate.offers().map(|offer| node.count_faults(offer)).sum::<usize>();
             (
-                candidate.rank,
+                candidate.ranking_age,
                 candidate.remaining_bytes().unwrap_or(u64::MAX),
                 !candidate.named_by_operator,
                 Reverse(candidate.slot()),
@@ -130,13 +132,13 @@ impl Ranking {
         candidates.retain(|candidate| seen.insert((candidate.full.location(), candidate.source.clone())));
         let stale = candidates.extract_if(.., |candidate| self.is_stale(candidate)).collect();
         demote_and_drop_local_bases(&mut candidates, node);
-        Ranked { candidates, stale }
+        RankedCandidates { candidates, stale }
     }
 
     fn estimate(&self, pair: OfferPair<'_>, newest: Option<u64>, node: &Node) -> Candidate {
         let OfferPair { full, incremental } = pair;
         let slot = pair.slot();
-        let behind = self.slot_time.duration(newest.unwrap_or(slot).saturating_sub(slot));
+        let lag = self.slot_time.duration(newest.unwrap_or(slot).saturating_sub(slot));
         let age = self.age(slot);
         let remotes = || pair.offers().filter_map(|offer| offer.remote().map(|remote| (offer, remote)));
         let mut kept_bytes = 0;
@@ -166,7 +168,7 @@ impl Ranking {
             rate_bytes_per_second: remotes().next().and_then(|(_, remote)| self.rate(remote)),
             expected_age,
             expected_age_slots: expected_age.map(|age| self.slot_time.slots_in(age)),
-            rank: behind.saturating_add(preparation_time),
+            ranking_age: lag.saturating_add(preparation_time),
             full: full.clone(),
         }
     }
@@ -189,17 +191,17 @@ impl Ranking {
                 continue;
             }
             let location = full.location();
-            let own = self.newest_incremental_on(&full.name, &location, node, Some(&full.source));
-            let any = self.newest_incremental_on(&full.name, &location, node, None);
+            let own_incremental = self.newest_incremental_on(&full.name, &location, node, Some(&full.source));
+            let newest_incremental = self.newest_incremental_on(&full.name, &location, node, None);
             // An incremental archive of another source is used if the full archive's own source has
             // none. With a local full archive, a newer incremental one from elsewhere is used too.
-            if let Some(any) = any
-                && own.is_none_or(|own| full.is_local() && own.name.slot < any.name.slot)
+            if let Some(newest) = newest_incremental
+                && own_incremental.is_none_or(|own| full.is_local() && own.name.slot < newest.name.slot)
             {
-                pairs.push(OfferPair { full, incremental: Some(any) });
+                pairs.push(OfferPair { full, incremental: newest_incremental });
             }
-            if own.is_some() {
-                pairs.push(OfferPair { full, incremental: own });
+            if own_incremental.is_some() {
+                pairs.push(OfferPair { full, incremental: own_incremental });
             }
             // The full archive alone can be the youngest at boot, if fetching the incremental one
             // takes longer than the time between their slots.
@@ -226,12 +228,12 @@ impl Ranking {
         if !self.wants_incremental_on(full, node) {
             return None;
         }
-        let fits = self.offers.iter().filter(|offer| {
-            let is_fit = offer.builds_on(full) && node.expected.matches(&offer.name);
-            is_fit && source.is_none_or(|source| *source == offer.source) && node.allows(offer, Some(full_place))
+        let usable = self.offers.iter().filter(|offer| {
+            let is_wanted = offer.builds_on(full) && node.expected.matches(&offer.name);
+            is_wanted && source.is_none_or(|source| *source == offer.source) && node.allows(offer, Some(full_place))
         });
         // Among equal slots, the choice must not depend on the order of offers.
-        fits.max_by_key(|offer| {
+        usable.max_by_key(|offer| {
             let faults = Reverse(node.count_faults(offer));
             (offer.name.slot, offer.is_local(), faults, offer.is_named_by_operator(), Reverse(offer.source.clone()))
         })
@@ -259,8 +261,8 @@ fn demote_and_drop_local_bases(candidates: &mut Vec<Candidate>, node: &Node) {
 }
 
 impl Candidate {
-    /// True if the full archive is local, and worth using only with the incremental archive: a source
-    /// has a newer full archive, or the incremental archive was rebased on the local one.
+    /// True if the full archive is local, and worth using only with the incremental archive, because a source
+    /// has a newer full archive, or because the incremental archive was rebased on the local one.
     fn needs_local_base(&self, newest_remote: Option<u64>) -> bool {
         let is_older = newest_remote.is_some_and(|newest| self.full.name.slot < newest);
         let incremental = self.incremental.as_ref();
@@ -304,43 +306,63 @@ mod tests {
         }
     }
 
-    /// Facts about a state from which its age at boot follows.
-    #[derive(Clone, Copy, Debug)]
-    struct StateFacts {
-        age_ms: u64,
-        fetch_bytes: Option<u64>,
-        bytes: Option<u64>,
-        fetch_bytes_per_second: Option<u64>,
+    fn remote_offer(base_slot: Option<u64>, slot: u64, host: &str, length_bytes: Option<u64>) -> Offer {
+        let mut offer = offer(base_slot, slot, 0, length_bytes);
+        let url = crate::parse_url(&format!("http://{host}/{}", offer.name)).expect("a URL");
+        offer.place = OfferPlace::Remote(Remote::from_url(&url));
+        Offer { source: format!("http://{host}"), ..offer }
     }
 
-    fn age_at_boot(facts: StateFacts, restore_bytes_per_second: u64) -> Duration {
-        let rate = facts.fetch_bytes_per_second.unwrap_or(UNMEASURED_BYTES_PER_SECOND);
-        let fetching = time_at_rate(facts.fetch_bytes, rate);
-        let rest = fetching.saturating_add(time_at_rate(facts.bytes, restore_bytes_per_second));
-        Duration::from_millis(facts.age_ms).saturating_add(rest)
+    /// Facts about a local full archive and a remote incremental one, from which the age at boot follows.
+    #[derive(Clone, Copy, Debug)]
+    struct PairFacts {
+        age_ms: u64,
+        local_bytes: Option<u64>,
+        fetch_bytes: Option<u64>,
+        fetch_bytes_per_second: Option<u64>,
+        restore_bytes_per_second: u64,
+    }
+
+    fn age_at_boot(facts: PairFacts) -> Duration {
+        let full = offer(None, 10, 1, facts.local_bytes);
+        let incremental = remote_offer(Some(10), 20, "host", facts.fetch_bytes);
+        let rates = facts.fetch_bytes_per_second.map(|rate| ("http://host".to_string(), rate));
+        let ranking = Ranking {
+            ages: vec![(20, Duration::from_millis(facts.age_ms))],
+            rates: rates.into_iter().collect(),
+            restore_bytes_per_second: facts.restore_bytes_per_second,
+            ..Ranking::default()
+        };
+        let pair = OfferPair { full: &full, incremental: Some(&incremental) };
+        ranking.estimate(pair, None, &Node::default()).expected_age.expect("a known age")
     }
 
     prop_compose! {
-        fn state_facts()(
+        fn pair_facts()(
             age_ms in 0u64..1 << 45,
+            local_bytes in proptest::option::of(0u64..1 << 45),
             fetch_bytes in proptest::option::of(0u64..1 << 45),
-            bytes in proptest::option::of(0u64..1 << 45),
             fetch_bytes_per_second in proptest::option::of(0u64..1 << 45),
-        ) -> StateFacts {
-            StateFacts { age_ms, fetch_bytes, bytes, fetch_bytes_per_second }
+            restore_bytes_per_second in 1u64..1 << 40,
+        ) -> PairFacts {
+            PairFacts { age_ms, local_bytes, fetch_bytes, fetch_bytes_per_second, restore_bytes_per_second }
         }
     }
 
     #[test]
     fn ages_at_boot_include_fetching_and_restoring() {
         // 110 GB take 880 s at 1 Gbit/s, and 550 s to restore; the state is 200 s old.
-        let bytes = Some(110_000_000_000);
-        let facts =
-            StateFacts { age_ms: 200_000, fetch_bytes: bytes, bytes, fetch_bytes_per_second: Some(125_000_000) };
-        assert_eq!(age_at_boot(facts, 200_000_000), Duration::from_secs(200 + 880 + 550));
+        let facts = PairFacts {
+            age_ms: 200_000,
+            local_bytes: Some(0),
+            fetch_bytes: Some(110_000_000_000),
+            fetch_bytes_per_second: Some(125_000_000),
+            restore_bytes_per_second: 200_000_000,
+        };
+        assert_eq!(age_at_boot(facts), Duration::from_secs(200 + 880 + 550));
         // The full archive is on the disk; an incremental one of 2 GB is fetched.
-        let facts = StateFacts { fetch_bytes: Some(2_000_000_000), bytes: Some(112_000_000_000), ..facts };
-        assert_eq!(age_at_boot(facts, 200_000_000), Duration::from_secs(200 + 16 + 560));
+        let facts = PairFacts { local_bytes: Some(110_000_000_000), fetch_bytes: Some(2_000_000_000), ..facts };
+        assert_eq!(age_at_boot(facts), Duration::from_secs(200 + 16 + 560));
     }
 
     fn ranking(offers: Vec<Offer>) -> Ranking {
@@ -368,7 +390,7 @@ mod tests {
         assert_eq!(ages(&[(100, Some(500))], 100), Some(500));
         assert_eq!(ages(&[(150, Some(20)), (200, Some(500))], 100), Some(40), "by the next newer one");
         assert_eq!(ages(&[(100, Some(500)), (200, Some(5))], 200), Some(5), "an older archive says nothing");
-        assert_eq!(ages(&[(100, Some(500)), (200, None)], 200), None, "newer than what is dated");
+        assert_eq!(ages(&[(100, Some(500)), (200, None)], 200), None, "newer than all banks of known age");
         assert_eq!(ages(&[(100, None), (200, Some(0))], 100), Some(40));
     }
 
@@ -376,12 +398,9 @@ mod tests {
     /// bytes. It must build on the same state.
     #[test]
     fn a_local_full_archive_saves_a_fetch() {
-        let remote = |base_slot, slot: u64, bytes: u64, rebased_on: Option<u8>| {
-            let mut offer = offer(base_slot, slot, 0, Some(bytes));
-            let url = crate::parse_url(&format!("http://host/{}", offer.name)).expect("a URL");
-            offer.place = OfferPlace::Remote(crate::Remote::from_url(&url));
-            offer.rebased_on = rebased_on.map(|byte| Hash([byte; 32]));
-            Offer { source: "http://host".to_string(), ..offer }
+        let remote = |base_slot, slot: u64, bytes: u64, rebased_on: Option<u8>| Offer {
+            rebased_on: rebased_on.map(|byte| Hash([byte; 32])),
+            ..remote_offer(base_slot, slot, "host", Some(bytes))
         };
         let local = || offer(None, 10, 1, Some(100_000_000_000));
         let best = |rebased_on: Option<u8>| {
@@ -397,15 +416,19 @@ mod tests {
         assert_eq!(best(Some(7)), (10, 20_010, Some(1_000_000_000)));
         assert_eq!(best(None), (10, 20_010, Some(1_000_000_000)), "a list that does not tell");
         assert_eq!(best(Some(8)), (20_010, 20_010, Some(100_000_000_000)), "of another state at that slot");
-        let two = vec![
+        let offers = vec![
             remote(None, 1010, 100_000_000_000, None),
             offer(None, 1010, 1, Some(100_000_000_000)),
             remote(Some(1010), 1015, 1_000, None),
             local(),
             remote(Some(10), 20_010, 2_000, None),
         ];
-        let best = ranking(two).rank(&Node::default()).candidates.swap_remove(0);
-        assert_eq!((best.full.name.slot, best.slot()), (10, 20_010), "the newest on two full archives of the node");
+        let best = ranking(offers).rank(&Node::default()).candidates.swap_remove(0);
+        assert_eq!(
+            (best.full.name.slot, best.slot()),
+            (10, 20_010),
+            "the newest one on either full archive of the node"
+        );
     }
 
     #[test]
@@ -423,12 +446,7 @@ mod tests {
     /// A fast server's full archive is used even if a slow server has an incremental one on it.
     #[test]
     fn a_slow_incremental_archive_is_left_out() {
-        let remote = |base_slot, slot: u64, host: &str| {
-            let mut offer = offer(base_slot, slot, 0, Some(1_000_000));
-            let url = crate::parse_url(&format!("http://{host}/{}", offer.name)).expect("a URL");
-            offer.place = OfferPlace::Remote(crate::Remote::from_url(&url));
-            Offer { source: format!("http://{host}"), ..offer }
-        };
+        let remote = |base_slot, slot: u64, host: &str| remote_offer(base_slot, slot, host, Some(1_000_000));
         let slots = |rate: u64| -> Vec<u64> {
             let list = vec![remote(None, 1000, "good"), remote(Some(1000), 1010, "slow"), remote(None, 900, "good")];
             let rates = [("http://good", 100_000_000), ("http://slow", rate)];
@@ -449,49 +467,55 @@ mod tests {
         // If the older state is expected, the older incremental archive is used.
         let mut check = slotpress_read::CheckOptions::default();
         check.expect_slot = Some(12);
-        let node = Node { expected: super::super::Expected::from_check(&check), ..Node::default() };
+        let node = Node { expected: super::super::ExpectedState::from_check(&check), ..Node::default() };
         let best = ranking(list).rank(&node).candidates.swap_remove(0);
         assert_eq!(best.incremental.map(|offer| offer.name.slot), Some(12));
     }
 
     proptest! {
         #[test]
-        fn older_larger_and_slower_is_never_better(
-            facts in state_facts(),
-            more in 1u64..1 << 40,
-            restore in 1u64..1 << 40,
+        fn older_larger_and_slower_is_never_younger_at_boot(
+            facts in pair_facts(),
+            difference in 1u64..1 << 40,
         ) {
-            let add = |number: Option<u64>| number.map(|number| number + more);
-            let now = age_at_boot(facts, restore);
-            let older = StateFacts { age_ms: facts.age_ms + more, ..facts };
-            let larger = StateFacts { bytes: add(facts.bytes), ..facts };
-            let less_local = StateFacts { fetch_bytes: add(facts.fetch_bytes), ..facts };
-            let faster = StateFacts { fetch_bytes_per_second: add(facts.fetch_bytes_per_second), ..facts };
-            for worse in [older, larger, less_local] {
-                prop_assert!(age_at_boot(worse, restore) >= now, "{:?}", worse);
+            let add = |number: Option<u64>| number.map(|number| number + difference);
+            let age = age_at_boot(facts);
+            let older = PairFacts { age_ms: facts.age_ms + difference, ..facts };
+            let larger = PairFacts { local_bytes: add(facts.local_bytes), ..facts };
+            let longer_fetch = PairFacts { fetch_bytes: add(facts.fetch_bytes), ..facts };
+            for worse in [older, larger, longer_fetch] {
+                prop_assert!(age_at_boot(worse) >= age, "{:?}", worse);
             }
-            prop_assert!(age_at_boot(faster, restore) <= now);
-            prop_assert!(age_at_boot(facts, restore + more) <= now);
+            let faster_fetch = PairFacts { fetch_bytes_per_second: add(facts.fetch_bytes_per_second), ..facts };
+            let restore_bytes_per_second = facts.restore_bytes_per_second + difference;
+            let faster_restore = PairFacts { restore_bytes_per_second, ..facts };
+            for better in [faster_fetch, faster_restore] {
+                prop_assert!(age_at_boot(better) <= age, "{:?}", better);
+            }
         }
 
         #[test]
-        fn ages_do_not_overflow(age_ms in any::<u64>(), bytes in any::<u64>(), rate in any::<u64>(), restore in any::<u64>()) {
-            let bytes = Some(bytes);
-            let facts = StateFacts { age_ms, fetch_bytes: bytes, bytes, fetch_bytes_per_second: Some(rate) };
-            let _ = age_at_boot(facts, restore);
+        fn ages_do_not_overflow(age_ms in any::<u64>(), bytes in any::<u64>(), rate in any::<u64>(), restore_bytes_per_second in any::<u64>()) {
+            let _ = age_at_boot(PairFacts {
+                age_ms,
+                local_bytes: Some(bytes),
+                fetch_bytes: Some(bytes),
+                fetch_bytes_per_second: Some(rate),
+                restore_bytes_per_second,
+            });
         }
 
         #[test]
         fn pairs_fit_and_the_order_does_not_depend_on_who_answered_first(list in offers(), seed in any::<u64>()) {
             let order = |list: Vec<Offer>| {
                 let candidates = Ranking { restore_bytes_per_second: 1_000_000, ..ranking(list) }.rank(&Node::default()).candidates;
-                candidates.into_iter().map(|found| (found.source, found.full, found.incremental)).collect::<Vec<_>>()
+                candidates.into_iter().map(|candidate| (candidate.source, candidate.full, candidate.incremental)).collect::<Vec<_>>()
             };
-            let mut other = list.clone();
-            if !other.is_empty() {
-                let middle = seed as usize % other.len();
-                other.rotate_left(middle);
-                other.reverse();
+            let mut reordered = list.clone();
+            if !reordered.is_empty() {
+                let middle = seed as usize % reordered.len();
+                reordered.rotate_left(middle);
+                reordered.reverse();
             }
             let ranked = order(list.clone());
             // Offers of the same archive at the same place count once.
@@ -504,13 +528,12 @@ mod tests {
             let names = |ranked: &[(String, Offer, Option<Offer>)]| ranked.iter()
                 .map(|(source, full, incremental)| (source.clone(), full.name.slot, incremental.as_ref().map(|offer| offer.name.slot)))
                 .collect::<Vec<_>>();
-            // Offers that differ only in length cannot be told apart by name, so their order may
-            // differ.
-            let mut lengths: Vec<_> = list.iter().map(|offer| (offer.name.to_string(), offer.source.clone())).collect();
-            lengths.sort();
-            lengths.dedup();
-            if lengths.len() == list.len() {
-                prop_assert_eq!(names(&ranked), names(&order(other)));
+            // Offers of one name and source differ only in length, so their order may differ.
+            let mut names_and_sources: Vec<_> = list.iter().map(|offer| (offer.name.to_string(), offer.source.clone())).collect();
+            names_and_sources.sort();
+            names_and_sources.dedup();
+            if names_and_sources.len() == list.len() {
+                prop_assert_eq!(names(&ranked), names(&order(reordered)));
             }
         }
     }
