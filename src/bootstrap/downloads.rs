@@ -20,7 +20,7 @@ use slotpress_net::find::find;
 use slotpress_net::retries::Retries;
 use slotpress_net::{
     Download, DownloadFault, Fetched, NetError, Offer, PartialFile, SourceLocation, accept_file, ask_patiently,
-    remove_left_journal,
+    remove_leftover_journal,
 };
 use slotpress_read::Publishable;
 
@@ -93,7 +93,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             check_length(path, choice.length_bytes).map(|()| None)
         };
         let root = root.map_err(unusable_fault)?;
-        remove_left_journal(context.dir, &choice.name.to_string())?;
+        remove_leftover_journal(context.dir, &choice.name.to_string())?;
         let mut obtained = ObtainedArchive::new(choice);
         obtained.archive.root = root;
         obtained.archive.path = Some(path.to_path_buf());

@@ -49,7 +49,7 @@ pub use client::Client;
 pub use error::{NetError, NetErrorKind};
 pub use fetch::{
     BytesFromServer, Download, DownloadFault, FetchLimits, Fetched, PartialFile, STREAMS_DEFAULT, STREAMS_MAX,
-    accept_file, remove_left_journal,
+    accept_file, remove_leftover_journal,
 };
 pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, ask_patiently};
 pub use options::ClientOptions;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_no_urls() {
+    fn paths_are_not_urls() {
         for text in ["http://a", "HTTPS://a"] {
             assert!(is_url(text), "{text}");
         }

@@ -12,15 +12,15 @@ use slotpress_format::{ArchiveName, Root};
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::{ArchiveShape, LocalFile, Source, Tail, walk_shape};
 
-/// Result of [`accept`] for an archive that it accepts.
+/// An archive that [`accept`] has accepted.
 #[derive(Clone, Copy, Debug)]
-pub struct Accepted {
+pub struct AcceptedArchive {
     pub root: Option<Root>,
 }
 
-/// Accepts an archive that was read to its end, if its compression fits the name and it has the expected
-/// root. Skips the frames in the first `compared_bytes`, whose hashes have been compared already, and
-/// reports the bytes of the other frames as progress.
+/// Accepts an archive that was read to its end, if its compression matches its name, it has the expected
+/// root, and its frames match their hashes. Skips the frames in the first `compared_bytes`, which have been
+/// compared already, and reports the bytes of the other frames as progress.
 ///
 /// # Errors
 /// Kind [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is damaged, or is not the expected one.
@@ -31,7 +31,7 @@ pub fn accept(
     expected_root: Option<Root>,
     compared_bytes: u64,
     progress: &dyn Progress,
-) -> Result<Accepted> {
+) -> Result<AcceptedArchive> {
     let rejection = |why: String| Error::damaged(why).with_hint("fetch it from another source");
     if let Some(length_bytes) = source.length_bytes()
         && length_bytes != shape.length_bytes
@@ -44,11 +44,11 @@ pub fn accept(
     {
         let extension = compression.extension();
         let named = name.compression.extension();
-        return Err(rejection(format!("the archive is a .{extension}, and its name says .{named}")));
+        return Err(rejection(format!("the archive is a .{extension}, but its name says .{named}")));
     }
     let tail = Tail::read(source)?;
     let root = tail.as_ref().and_then(|tail| Some(tail.hashes.as_ref()?.root));
-    // The end of the archive says where the hashes are: if it is damaged, nothing would be compared.
+    // The hashes are found by the end of the archive: if it is damaged, nothing would be compared.
     if shape.has_hashes && root.is_none() {
         return Err(rejection(
             "the archive has frame hashes, but its end, which leads to them, is damaged".to_string(),
@@ -61,7 +61,7 @@ pub fn accept(
         let is_compared = |range: &Range<u64>| range.end <= compared_bytes;
         check_hashes(source, &tail, &is_compared, progress)?;
     }
-    Ok(Accepted { root })
+    Ok(AcceptedArchive { root })
 }
 
 /// Explains why an archive with this root is not the expected one; `None` if it is.
@@ -76,14 +76,14 @@ pub fn root_mismatch(expected: Option<Root>, root: Option<Root>) -> Option<Strin
 /// Checks a file that already has an archive's name.
 ///
 /// # Errors
-/// See [`accept`]; or the file cannot be read.
-pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> Result<Accepted> {
-    let accepted = || {
+/// Those of [`accept`]; or the file cannot be read.
+pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> Result<AcceptedArchive> {
+    let try_accept = || {
         let source = LocalFile::open(path)?;
         progress.stage(Stage::Checking, source.length_bytes());
         let shape = walk_shape(&source, progress)?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         accept(&source, &shape, name, root, 0, progress)
     };
-    accepted().map_err(|error| error.with_place_if_damaged(path.escaped()))
+    try_accept().map_err(|error| error.with_place_if_damaged(path.escaped()))
 }

@@ -12,7 +12,7 @@ use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{Arriving, Error, ErrorKind, Forward, Progress, ProgressEvent, Result, Until, hint, panic_point};
 use slotpress_read::{tail_read_offset, walk_shape};
 
-use super::accept::{Accepted, accept};
+use super::accept::{AcceptedArchive, accept};
 use super::journal::{ArchiveIdentity, sum_bytes};
 use super::mirrors::Mirror;
 use super::partial::{PartialFile, UntimedReader};
@@ -44,8 +44,8 @@ pub struct Download {
     pub(super) limits: FetchLimits,
     /// Number of bytes that an earlier run left and that are not fetched again.
     pub(super) kept_bytes: AtomicU64,
-    /// True if the earlier run fetched the first server's archive. If unknown, only frames that match
-    /// the archive's hashes are kept.
+    /// True if the earlier run is known to have fetched the first server's archive. Otherwise, only frames
+    /// that match the archive's hashes are kept.
     pub(super) is_same_archive: bool,
 }
 
@@ -54,7 +54,7 @@ impl Download {
     /// that the first server has.
     ///
     /// # Errors
-    /// The archive is too long, or the disk has no room for it.
+    /// No server is given, the archive is too long, or the disk has no room for it.
     pub fn begin(
         client: Client,
         file: Arc<PartialFile>,
@@ -71,23 +71,23 @@ impl Download {
         {
             return Err(in_order::too_long_error(first, limits.max_bytes));
         }
-        let before = file.identity();
-        let now = identity_of(first);
-        let is_same_archive = before.is_same_archive(&now);
-        let before_bytes = file.done_bytes();
-        if before_bytes > 0 && (is_same_archive || before.has_comparable_frames(&now)) {
-            // Kept bytes belong to the archive of the earlier run until they are compared.
-            file.begin(before, first.length_bytes)?;
+        let earlier_identity = file.identity();
+        let identity = identity_of(first);
+        let is_same_archive = earlier_identity.is_same_archive(&identity);
+        let earlier_bytes = file.done_bytes();
+        if earlier_bytes > 0 && (is_same_archive || earlier_identity.has_comparable_frames(&identity)) {
+            // Until the kept bytes are compared, they belong to the archive of the earlier run.
+            file.begin(earlier_identity, first.length_bytes)?;
         } else {
-            if before_bytes > 0 {
-                let why = if ranged_bytes(first).is_some() {
+            if earlier_bytes > 0 {
+                let why = if ranged_length_bytes(first).is_some() {
                     "the server now has another archive of the same name"
                 } else {
                     "the server sends no ranges"
                 };
-                progress.warn(&format!("discarding {} of an earlier download: {why}", bytes(before_bytes)));
+                progress.warn(&format!("discarding {} of an earlier download: {why}", bytes(earlier_bytes)));
             }
-            file.restart(now, first.length_bytes)?;
+            file.restart(identity, first.length_bytes)?;
         }
         let mut kept_bytes = 0;
         if is_same_archive {
@@ -113,8 +113,8 @@ impl Download {
         self.mirrors.first()?.remote.length_bytes
     }
 
-    /// Fetches the missing bytes, accepts the archive, and tells readers of the file the result. After a
-    /// failure, the bytes that are kept are on disk and in the journal.
+    /// Fetches the missing bytes, accepts the archive, and reports the result to readers of the file. After a
+    /// failure, the kept bytes are on disk and in the journal.
     ///
     /// # Errors
     /// [`DownloadFault::classify`] tells what an error means for the source.
@@ -169,7 +169,7 @@ impl Download {
             Err(error) if DownloadFault::classify(error) == Some(DownloadFault::Wrong) => self.file.distrust(),
             _ => self.file.sync(),
         };
-        let accepted: Accepted = result?;
+        let accepted: AcceptedArchive = result?;
         synced?;
         self.file.accept(accepted);
         let servers = self.bytes_by_server().filter(|server| server.bytes > 0);
@@ -193,7 +193,7 @@ impl Download {
     fn fetch(&self, progress: &dyn Progress) -> Result<u64> {
         let Some(first) = self.mirrors.first() else { return Ok(0) };
         let remote = &first.remote;
-        if let Some(length_bytes) = ranged_bytes(remote) {
+        if let Some(length_bytes) = ranged_length_bytes(remote) {
             match self.fetch_ranges(first, length_bytes, progress) {
                 Err(error) if self.sends_no_ranges(&error) => {
                     progress.warn(&format!("{error}: using one connection, from the beginning"));
@@ -214,12 +214,12 @@ impl Download {
             && self.file.done_bytes() == 0
     }
 
-    /// Syncs the file and writes the journal, each second or sooner when much has arrived. Reports
+    /// Syncs the file and writes the journal every second, or sooner if many bytes have arrived. Reports
     /// progress and watches the rate. Returns when the download ends.
     fn keep_journal(&self, progress: &dyn Progress, is_slow: &AtomicBool) -> Result<()> {
-        let mut synced = Instant::now();
+        let mut last_sync = Instant::now();
         let mut window_start = Instant::now();
-        let mut bytes_before = self.useful_bytes();
+        let mut window_start_bytes = self.useful_bytes();
         let unsynced_max = match self.length_bytes() {
             Some(length) => (length / UNSYNCED_DIVISOR).max(UNSYNCED_BYTES_MIN),
             None => u64::MAX,
@@ -230,19 +230,19 @@ impl Download {
                 return Ok(());
             };
             self.report(progress);
-            if unsynced_bytes >= unsynced_max || (synced.elapsed() >= SYNC_INTERVAL && unsynced_bytes > 0) {
+            if unsynced_bytes >= unsynced_max || (last_sync.elapsed() >= SYNC_INTERVAL && unsynced_bytes > 0) {
                 self.file.sync()?;
-                synced = Instant::now();
+                last_sync = Instant::now();
             }
             if let Some(min_rate) = self.limits.min_rate_bytes_per_second
                 && window_start.elapsed() >= RATE_WINDOW
             {
-                let bytes = self.useful_bytes();
+                let useful_bytes = self.useful_bytes();
                 let min_bytes = min_rate as f64 * window_start.elapsed().as_secs_f64();
-                if (bytes.saturating_sub(bytes_before) as f64) < min_bytes {
+                if (useful_bytes.saturating_sub(window_start_bytes) as f64) < min_bytes {
                     is_slow.store(true, Relaxed);
                 }
-                (bytes_before, window_start) = (bytes, Instant::now());
+                (window_start_bytes, window_start) = (useful_bytes, Instant::now());
             }
         }
     }
@@ -272,10 +272,10 @@ impl Download {
     }
 }
 
-/// Identifies the archive of a server; without a length if it is fetched in order.
+/// Returns the identity of a server's archive, without a length if it is fetched in order.
 pub(super) fn identity_of(remote: &Remote) -> ArchiveIdentity {
     ArchiveIdentity {
-        length_bytes: ranged_bytes(remote),
+        length_bytes: ranged_length_bytes(remote),
         etag: remote.etag.clone(),
         last_modified: remote.last_modified.clone(),
         root: None,
@@ -283,7 +283,7 @@ pub(super) fn identity_of(remote: &Remote) -> ArchiveIdentity {
 }
 
 /// Returns the length of an archive that is fetched by ranges; `None` if it is fetched in order.
-fn ranged_bytes(remote: &Remote) -> Option<u64> {
+fn ranged_length_bytes(remote: &Remote) -> Option<u64> {
     if remote.accepts_ranges { remote.length_bytes.filter(|length| *length > 0) } else { None }
 }
 

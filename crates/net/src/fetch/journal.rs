@@ -33,7 +33,7 @@ pub fn sum_bytes(ranges: &RangeSet<u64>) -> u64 {
     ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
 }
 
-/// Tells archives of the same name apart.
+/// Facts that tell archives of the same name apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveIdentity {
     pub length_bytes: Option<u64>,
@@ -49,12 +49,11 @@ impl ArchiveIdentity {
     /// either has no ETag, their dates must be equal. With equal ETags, dates may differ: several machines
     /// may serve the same file.
     pub fn is_same_archive(&self, other: &Self) -> bool {
-        let is_same = |before: &Option<String>, now: &Option<String>| before.is_some() && before == now;
-        let is_tagged = match (&self.etag, &other.etag) {
-            (Some(before), Some(now)) => before == now,
-            _ => is_same(&self.last_modified, &other.last_modified),
+        let is_same_version = match (&self.etag, &other.etag) {
+            (Some(etag), Some(other_etag)) => etag == other_etag,
+            _ => self.last_modified.is_some() && self.last_modified == other.last_modified,
         };
-        self.length_bytes.is_some() && self.length_bytes == other.length_bytes && is_tagged
+        self.length_bytes.is_some() && self.length_bytes == other.length_bytes && is_same_version
     }
 
     /// True if frames of this archive can be compared with the frame hashes of another, which may be the
@@ -111,19 +110,19 @@ impl DownloadJournal {
         };
         // The partial file is locked, so no other run writes here. An existing file is left over from a
         // killed run.
-        let new = temporary_name(name);
+        let temporary = temporary_name(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(dir, &new, flags, Mode::from_raw_mode(0o666));
-        let file = file.or_path("create", &dir.path_of(&new))?;
+        let file = rustix::fs::openat(dir, &temporary, flags, Mode::from_raw_mode(0o666));
+        let file = file.or_path("create", &dir.path_of(&temporary))?;
         let mut file = BufWriter::new(File::from(file));
         serde_json::to_writer(&mut file, &journal).map_err(std::io::Error::from).or_path("write", path)?;
         file.flush().and_then(|()| file.get_ref().sync_data()).or_path("write", path)?;
-        dir.rename(&new, dir, name).or_path("write", path)
+        dir.rename(&temporary, dir, name).or_path("write", path)
     }
 }
 
-pub fn temporary_name(journal: &str) -> String {
-    format!("{journal}.new")
+pub fn temporary_name(journal_name: &str) -> String {
+    format!("{journal_name}.new")
 }
 
 #[cfg(test)]
@@ -143,7 +142,7 @@ mod tests {
     fn identities_tell_archives_of_one_name_apart() {
         let known = identity(Some("\"a\""), Some("monday"));
         assert!(known.is_same_archive(&known));
-        // Machines that serve the same file disagree about its time.
+        // Machines that serve the same file may disagree about its time.
         assert!(known.is_same_archive(&identity(Some("\"a\""), Some("tuesday"))));
         assert!(!known.is_same_archive(&identity(Some("\"b\""), Some("monday"))));
         assert!(!known.is_same_archive(&ArchiveIdentity { length_bytes: Some(101), ..known.clone() }));

@@ -17,7 +17,7 @@ use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Remote, show_url};
 
 /// A request that brought this many new bytes shows that its server works, even if the transfer broke
-/// off afterwards. At the minimum rate they take a minute.
+/// off afterwards. At the minimum rate, they arrive in a minute.
 const ENOUGH_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Mirror {
     useful_bytes: AtomicU64,
     pub requests: AtomicU64,
     /// Held while the server's archive is compared, by one connection at a time.
-    pub comparing: Mutex<()>,
+    pub compare_lock: Mutex<()>,
     state: Mutex<MirrorState>,
 }
 
@@ -47,7 +47,7 @@ impl Mirror {
             retries: Retries::new(give_up_after),
             useful_bytes: AtomicU64::default(),
             requests: AtomicU64::default(),
-            comparing: Mutex::default(),
+            compare_lock: Mutex::default(),
             state: Mutex::default(),
         }
     }
@@ -75,7 +75,7 @@ impl Mirror {
         matches!(*self.state.lock(), MirrorState::Unknown)
     }
 
-    /// Stops using the server. The first reason stays.
+    /// Stops using the server. The first reason is kept.
     pub fn drop_for(&self, why: impl Into<Error>) {
         let mut state = self.state.lock();
         if !matches!(*state, MirrorState::Dropped(_)) {
@@ -104,17 +104,17 @@ impl Mirror {
         })
     }
 
-    /// Makes one request for a range, and passes the bytes to `take`, which returns how many of them are
-    /// new. A transfer that breaks off after enough new bytes is no failure.
+    /// Makes one request for a range, and passes the bytes to `on_bytes`, which returns how many of them
+    /// are new. A transfer that breaks off after enough new bytes is no failure.
     ///
     /// # Errors
-    /// The server fails, or `take` does.
+    /// The server fails, or `on_bytes` does.
     pub fn request(
         &self,
         client: &Client,
         range: Range<u64>,
         progress: &dyn Progress,
-        take: &mut dyn FnMut(&[u8]) -> Result<u64>,
+        on_bytes: &mut dyn FnMut(&[u8]) -> Result<u64>,
     ) -> Result<()> {
         self.requests.fetch_add(1, Relaxed);
         let mut new_bytes = 0;
@@ -125,7 +125,7 @@ impl Mirror {
                 return Err(NetError::new(NetErrorKind::NoRanges, &self.remote.url, why).into());
             }
             while let Some(bytes) = body.next(client, progress)? {
-                self.record_bytes(take(&bytes)?, &mut new_bytes);
+                self.record_bytes(on_bytes(&bytes)?, &mut new_bytes);
             }
             self.retries.reset();
             Ok(())
@@ -135,21 +135,21 @@ impl Mirror {
         if new_bytes >= ENOUGH_BYTES && result.as_ref().is_err_and(is_retryable) { Ok(()) } else { result }
     }
 
-    /// Fetches a range, with as many requests as necessary. `take` gets the offset of its bytes.
+    /// Fetches a range, with as many requests as necessary. Passes the bytes and their offset to `on_bytes`.
     ///
     /// # Errors
-    /// The server fails for too long, or `take` fails.
+    /// The server fails for too long, or `on_bytes` fails.
     pub fn fetch_range(
         &self,
         client: &Client,
         mut range: Range<u64>,
         progress: &dyn Progress,
-        take: &mut dyn FnMut(u64, &[u8]) -> Result<u64>,
+        on_bytes: &mut dyn FnMut(u64, &[u8]) -> Result<u64>,
     ) -> Result<()> {
         while !range.is_empty() {
             self.retry(progress, || {
                 self.request(client, range.clone(), progress, &mut |bytes| {
-                    let new_bytes = take(range.start, bytes)?;
+                    let new_bytes = on_bytes(range.start, bytes)?;
                     saturating_add_to(&mut range.start, bytes.len() as u64);
                     Ok(new_bytes)
                 })
@@ -158,7 +158,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Adds new bytes of a request to `request_bytes`. Enough of them reset the server's failures.
+    /// Adds new bytes to the server's total, and to `request_bytes`, those of one request. Enough of them
+    /// reset the server's failures.
     pub fn record_bytes(&self, bytes: u64, request_bytes: &mut u64) {
         self.useful_bytes.fetch_add(bytes, Relaxed);
         saturating_add_to(request_bytes, bytes);

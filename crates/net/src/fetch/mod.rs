@@ -2,7 +2,7 @@
 //! be read while it arrives.
 //!
 //! [`Download`] is one attempt to fetch an archive, and [`DownloadFault`] tells what its failure means
-//! for the source. [`PartialFile`] holds the bytes. `ranged` and `in_order` are the two ways to get
+//! for the source. [`PartialFile`] holds the bytes. `ranged` and `in_order` are the two ways to fetch
 //! them, and [`accept`] decides whether they are the requested archive. Requests to servers are
 //! made elsewhere ([`net`](crate)); callers decide which archive to fetch, and what to do after a
 //! failure.
@@ -24,7 +24,7 @@ pub use accept::accept_file;
 use derive_setters::Setters;
 pub use download::Download;
 pub use journal::ArchiveIdentity;
-pub use partial::{PartialFile, remove_left_journal};
+pub use partial::{PartialFile, remove_leftover_journal};
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind};
 use slotpress_format::Root;
@@ -49,7 +49,7 @@ pub struct FetchLimits {
     pub max_bytes: u64,
     /// Largest number of bytes that one request asks for. Requests get smaller towards the end of
     /// the archive, down to a sixteenth of this. Default: 16 MiB, large enough that the time between two
-    /// requests does not matter, and small enough that a reader does not wait long for the next one.
+    /// requests does not matter, and small enough that a reader does not wait long for the next bytes.
     pub piece_bytes_max: u64,
     /// Minimum rate: the download fails if it is slower than this over 15 seconds. Default: none.
     #[setters(into)]
@@ -100,6 +100,7 @@ impl DownloadFault {
     }
 }
 
+/// Result of a successful download.
 #[derive(Clone, Debug, Default)]
 pub struct Fetched {
     pub length_bytes: u64,
@@ -107,7 +108,7 @@ pub struct Fetched {
     pub kept_bytes: u64,
     /// Root of the frame hashes, all of which match; `None` if the archive has no frame hashes.
     pub root: Option<Root>,
-    /// Servers that sent something, in the order of preference.
+    /// Servers that sent useful bytes, in the order of preference.
     pub servers: Vec<BytesFromServer>,
     pub elapsed: Duration,
 }

@@ -1,5 +1,5 @@
-//! The partial file of a download: takes bytes at any offset, in any order, and lets readers read
-//! them as they arrive.
+//! The partial file of a download: bytes are written at any offset, in any order, and readers read them
+//! as they arrive.
 //!
 //! Readers read from the file and not from the connections, so a slow reader delays no connection, and
 //! bytes can be read again. The file lies in the archives directory, which is held open. Because of its
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use naming::{kept_bytes, remove_left_journal, reserved_bytes};
+pub use naming::{kept_bytes, remove_leftover_journal, reserved_bytes};
 use parking_lot::{Condvar, Mutex};
 use rangemap::RangeSet;
 pub(in crate::fetch) use reading::UntimedReader;
@@ -27,10 +27,11 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::files::not_a_file_error;
 use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, range_bytes, split_at_most, to_usize};
+use slotpress_format::Root;
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
 use slotpress_read::{LockAttempt, tail_read_offset, try_lock};
 
-use super::accept::Accepted;
+use super::accept::AcceptedArchive;
 use super::journal::{ArchiveIdentity, DownloadJournal};
 
 fn partial_name(archive_name: &str) -> String {
@@ -57,6 +58,7 @@ pub struct PartialFile {
 #[derive(Debug, Default)]
 struct PartialState {
     journal: DownloadJournal,
+    /// Result of the download; `None` while it runs.
     end: Option<Result<()>>,
     is_distrusted: bool,
     is_cancelled: bool,
@@ -70,7 +72,7 @@ struct PartialState {
     /// Ranges of an earlier run that are not yet known to belong to this archive. Readers do not see
     /// them.
     unchecked: RangeSet<u64>,
-    accepted: Option<Accepted>,
+    accepted: Option<AcceptedArchive>,
 }
 
 impl PartialState {
@@ -210,11 +212,11 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
-    pub(super) fn accept(&self, accepted: Accepted) {
+    pub(super) fn accept(&self, accepted: AcceptedArchive) {
         self.state.lock().accepted = Some(accepted);
     }
 
-    pub fn set_root(&self, root: slotpress_format::archive::frame_hashes::Root) {
+    pub fn set_root(&self, root: Root) {
         self.state.lock().journal.identity.root = Some(root);
     }
 
@@ -224,9 +226,9 @@ impl PartialFile {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let mut written_bytes = 0;
         for gap in self.done_ranges().gaps(&(offset_bytes..end)) {
-            let from_gap = split_at_most(bytes, to_usize(gap.start.saturating_sub(offset_bytes))).1;
-            let part = split_at_most(from_gap, to_usize(range_bytes(&gap))).0;
-            self.file.write_all_at(part, gap.start).or_path("write", &self.path)?;
+            let (_, from_gap) = split_at_most(bytes, to_usize(gap.start.saturating_sub(offset_bytes)));
+            let (gap_bytes, _) = split_at_most(from_gap, to_usize(range_bytes(&gap)));
+            self.file.write_all_at(gap_bytes, gap.start).or_path("write", &self.path)?;
             saturating_add_to(&mut written_bytes, range_bytes(&gap));
         }
         Ok(written_bytes)
@@ -241,10 +243,10 @@ impl PartialFile {
         Ok(written_bytes)
     }
 
-    /// True if the file contains these bytes at an offset, marked or not.
+    /// True if the file has these bytes at an offset, marked or not.
     pub fn has_bytes(&self, offset_bytes: u64, bytes: &[u8]) -> bool {
-        let mut found = vec![0; bytes.len()];
-        self.file.read_exact_at(&mut found, offset_bytes).is_ok() && found == bytes
+        let mut buffer = vec![0; bytes.len()];
+        self.file.read_exact_at(&mut buffer, offset_bytes).is_ok() && buffer == bytes
     }
 
     /// Reads bytes that were written, marked or not.
@@ -252,7 +254,7 @@ impl PartialFile {
         self.file.read_exact_at(buf, offset_bytes).or_path("read", &self.path)
     }
 
-    /// Marks a range, whose bytes have arrived and have passed every possible check, for readers.
+    /// Marks a range for readers. Its bytes must have arrived and passed every possible check.
     pub(super) fn mark(&self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -267,11 +269,11 @@ impl PartialFile {
         self.file.set_len(length_bytes).or_path("write", &self.path)
     }
 
-    /// Waits until `bytes` marked bytes are missing from the journal, but no longer than `time_max`.
-    /// Returns the number of missing bytes, or `None` after the download has ended.
-    pub fn wait_for_unsynced(&self, bytes: u64, time_max: Duration) -> Option<u64> {
+    /// Waits until at least `bytes_min` marked bytes are missing from the journal, but no longer than
+    /// `time_max`. Returns the number of missing bytes, or `None` after the download has ended.
+    pub fn wait_for_unsynced(&self, bytes_min: u64, time_max: Duration) -> Option<u64> {
         let mut state = self.state.lock();
-        let is_early = |state: &mut PartialState| state.end.is_none() && state.unsynced_bytes < bytes;
+        let is_early = |state: &mut PartialState| state.end.is_none() && state.unsynced_bytes < bytes_min;
         self.changed.wait_while_for(&mut state, is_early, time_max);
         state.end.is_none().then_some(state.unsynced_bytes)
     }
@@ -308,7 +310,8 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
-    /// Returns the time during which readers have waited for bytes: the network was the slowest part.
+    /// Returns the time during which readers have waited for bytes. In this time, the network was the
+    /// bottleneck.
     pub fn reader_wait(&self) -> Duration {
         let state = self.state.lock();
         match state.waiting_since {

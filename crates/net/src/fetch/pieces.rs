@@ -17,9 +17,11 @@ struct Piece {
     connections: u8,
     last_started: Duration,
     takeovers: u32,
-    server: usize,
-    /// The slow server from which another server took over the piece. It may not take the piece back.
-    overtaken_server: Option<usize>,
+    /// Index of the server that fetches the piece, or fetched it last.
+    server_index: usize,
+    /// Index of the slow server from which another server took over the piece. It may not take the piece
+    /// back.
+    overtaken_index: Option<usize>,
 }
 
 /// A range to fetch, and the number of its piece.
@@ -39,8 +41,7 @@ pub struct Pieces {
 /// each time the piece is taken over. The number of missing bytes does not matter, because a slow
 /// server takes long even for a few.
 pub fn takeover_after(limits: &FetchLimits) -> Duration {
-    let part = limits.give_up_after.checked_div(30).unwrap_or_default();
-    part.min(Duration::from_secs(2))
+    limits.give_up_after.checked_div(30).unwrap_or_default().min(Duration::from_secs(2))
 }
 
 impl Pieces {
@@ -67,31 +68,31 @@ impl Pieces {
 
     /// Takes the next range to fetch from a server; `None` if there is no work for one more
     /// connection. `now` must never decrease.
-    pub fn take(&mut self, now: Duration, server: usize) -> Option<PieceRequest> {
+    pub fn take(&mut self, now: Duration, server_index: usize) -> Option<PieceRequest> {
         let free = self.pieces.iter().position(|piece| piece.connections == 0 && !piece.missing.is_empty());
-        let number = free.or_else(|| self.find_oldest_slow_piece(now, server))?;
+        let number = free.or_else(|| self.find_oldest_slow_piece(now, server_index))?;
         let piece = self.pieces.get_mut(number)?;
         if piece.connections > 0 {
             piece.takeovers = piece.takeovers.saturating_add(1);
-            if piece.server != server {
-                piece.overtaken_server = Some(piece.server);
+            if piece.server_index != server_index {
+                piece.overtaken_index = Some(piece.server_index);
             }
         }
         piece.connections = piece.connections.saturating_add(1);
-        (piece.last_started, piece.server) = (now, server);
+        (piece.last_started, piece.server_index) = (now, server_index);
         Some(PieceRequest { piece: number, range: piece.missing.clone() })
     }
 
-    fn find_oldest_slow_piece(&self, now: Duration, server: usize) -> Option<usize> {
+    fn find_oldest_slow_piece(&self, now: Duration, server_index: usize) -> Option<usize> {
         let is_slow = |piece: &Piece| {
             let time_max = self.takeover_after.saturating_mul(1 << piece.takeovers.min(8));
             piece.connections > 0
                 && !piece.missing.is_empty()
-                && piece.overtaken_server != Some(server)
+                && piece.overtaken_index != Some(server_index)
                 && now.saturating_sub(piece.last_started) >= time_max
         };
-        let slow = self.pieces.iter().enumerate().filter(|(_, piece)| is_slow(piece));
-        slow.min_by_key(|(_, piece)| piece.last_started).map(|(number, _)| number)
+        let slow_pieces = self.pieces.iter().enumerate().filter(|(_, piece)| is_slow(piece));
+        slow_pieces.min_by_key(|(_, piece)| piece.last_started).map(|(number, _)| number)
     }
 
     /// Records that a piece has arrived up to `end_bytes`.
@@ -136,8 +137,8 @@ pub fn group_frames(frame_ends: &[u64], piece_bytes: impl Fn(u64) -> u64) -> Vec
     let mut start = 0u64;
     let mut end = 0u64;
     for frame_end in frame_ends.iter().copied() {
-        let wanted = piece_bytes(length_bytes.saturating_sub(start));
-        if frame_end.saturating_sub(start) > wanted && end > start {
+        let wanted_bytes = piece_bytes(length_bytes.saturating_sub(start));
+        if frame_end.saturating_sub(start) > wanted_bytes && end > start {
             pieces.push(start..end);
             start = end;
         }
@@ -200,24 +201,24 @@ mod tests {
         fn pieces_complete_the_file(
             length in 1u64..10_000,
             piece in 1u64..3_000,
-            have in proptest::collection::vec((0u64..10_000, 1u64..2_000), 0..6),
-            failures in proptest::collection::vec(any::<bool>(), 0..20),
+            earlier_ranges in proptest::collection::vec((0u64..10_000, 1u64..2_000), 0..6),
+            cuts in proptest::collection::vec(any::<bool>(), 0..20),
         ) {
             let mut done: RangeSet<u64> = RangeSet::new();
-            for (start, bytes) in have {
+            for (start, bytes) in earlier_ranges {
                 let range = start.min(length)..(start + bytes).min(length);
                 if !range.is_empty() {
                     done.insert(range);
                 }
             }
             let widen = |missing: Range<u64>| missing.start / 10 * 10..missing.end.next_multiple_of(10);
-            let pieces = cut_pieces(length, |left| (left / 4).max(piece));
+            let pieces = cut_pieces(length, |remaining| (remaining / 4).max(piece));
             let mut pieces = Pieces::new(pieces, &done, widen, Duration::ZERO);
-            let mut failures = failures.into_iter();
+            let mut cuts = cuts.into_iter();
             while let Some(request) = pieces.take(Duration::ZERO, 0) {
                 prop_assert!(!request.range.is_empty());
                 prop_assert!(request.range.end <= length);
-                let end = match failures.next() {
+                let end = match cuts.next() {
                     Some(true) => (request.range.start + request.range.end) / 2,
                     _ => request.range.end,
                 };

@@ -23,17 +23,17 @@ use crate::find::list_reasons;
 use crate::{NetError, NetErrorKind};
 
 /// Limit on the length of an archive's end (hashes and index) that is compared with another
-/// server's. Servers whose ends are equal have the same archive. Mainnet's end takes 8 MiB.
+/// server's. Servers whose ends are equal have the same archive. Mainnet's fits into 8 MiB.
 const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Returns the length of the next piece when `left_bytes` remain. Pieces get shorter towards the end,
+/// Returns the length of the next piece when `remaining_bytes` remain. Pieces get shorter towards the end,
 /// because `restore` must still read the last pieces after their last bytes have arrived.
-fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
+fn piece_bytes(remaining_bytes: u64, limits: &FetchLimits) -> u64 {
     let max = limits.piece_bytes_max.max(1);
     let connections = limits.streams.clamp(1, STREAMS_MAX) as u64;
-    (left_bytes / 8).checked_div(connections).unwrap_or_default().clamp(max.div_ceil(16), max)
+    (remaining_bytes / 8).checked_div(connections).unwrap_or_default().clamp(max.div_ceil(16), max)
 }
 
 impl Download {
@@ -48,9 +48,9 @@ impl Download {
         if let Some(why) = root_mismatch(self.limits.expect_root, root) {
             return Err(Error::damaged(format!("{}: {why}", first.display_url())));
         }
-        let is_known = root.is_some() && file.identity().root == root;
+        let has_same_root = root.is_some() && file.identity().root == root;
         let frames = Frames::new(tail.as_ref());
-        self.keep_matching_bytes(first, frames.as_ref(), is_known, progress)?;
+        self.keep_matching_bytes(first, frames.as_ref(), has_same_root, progress)?;
         // The journal may name this root: every range that is marked from now on matches its hashes.
         if let (Some(root), Some(_)) = (root, &frames) {
             file.set_root(root);
@@ -62,30 +62,30 @@ impl Download {
         };
         let ranges = ranges_to_fetch(frames.as_ref(), length_bytes, &self.limits);
         let pieces = Pieces::new(ranges, &file.done_ranges(), widen, takeover_after(&self.limits));
-        let fetching = RangedFetch {
+        let ranged_fetch = RangedFetch {
             download: self,
             frames,
             pieces: Mutex::new(pieces),
             progress,
-            hashes_at: hashes.map(|hashes| hashes.offset_bytes),
+            hashes_offset_bytes: hashes.map(|hashes| hashes.offset_bytes),
             length_bytes,
             changed: Condvar::new(),
             outcome: Mutex::new(None),
             started: Instant::now(),
         };
-        fetching.run()?;
-        Ok(fetching.frames.map_or(0, |frames| frames.end()))
+        ranged_fetch.run()?;
+        Ok(ranged_fetch.frames.map_or(0, |frames| frames.end()))
     }
 }
 
-/// Returns ranges that cover the archive, of whole frames where it has hashes, in the order in
-/// which they are fetched.
+/// Returns ranges that cover the archive, in the order in which they are fetched. Where frames have
+/// hashes, the ranges consist of whole frames.
 fn ranges_to_fetch(frames: Option<&Frames>, length_bytes: u64, limits: &FetchLimits) -> Vec<Range<u64>> {
-    let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits);
+    let piece_bytes = |remaining_bytes| piece_bytes(remaining_bytes, limits);
     let Some(frames) = frames else { return cut_pieces(length_bytes, piece_bytes).collect() };
     let end = frames.end();
-    // Readers first read a fixed number of bytes at the end of the archive. So the range from the
-    // frame in which these bytes begin is fetched first.
+    // Readers first read the end of the archive, from `tail_read_offset`. So the range from the frame that
+    // contains this offset is fetched first.
     let first_start = frames.start_of(tail_read_offset(length_bytes).min(end));
     let count = frames.ends.partition_point(|frame_end| *frame_end <= first_start);
     let mut ranges: Vec<Range<u64>> = [first_start..end, end..length_bytes].into();
@@ -101,7 +101,7 @@ pub struct RangedFetch<'a> {
     pub progress: &'a dyn Progress,
     /// Offset of the frame hashes. Servers whose files are equal from here to the end have the same
     /// archive.
-    hashes_at: Option<u64>,
+    hashes_offset_bytes: Option<u64>,
     length_bytes: u64,
     changed: Condvar,
     /// Set when nothing is missing, or by the first error. Ends all requests.
@@ -139,7 +139,7 @@ impl RangedFetch<'_> {
         self.outcome.lock().take().unwrap_or(Ok(()))
     }
 
-    /// Ends the download. The first error stays, and replaces a success.
+    /// Ends the download. The first error is kept, and replaces a success.
     fn end(&self, result: Result<()>) {
         let mut outcome = self.outcome.lock();
         if !matches!(*outcome, Some(Err(_))) {
@@ -159,7 +159,7 @@ impl RangedFetch<'_> {
             if self.has_ended() {
                 return Ok(());
             }
-            let Some((server, mirror)) = self.choose_mirror(number, stopping) else {
+            let Some((server_index, mirror)) = self.choose_mirror(number, stopping) else {
                 let mirrors = &self.download.mirrors;
                 if mirrors.iter().all(|mirror| mirror.drop_reason().is_some()) {
                     self.end(Err(self.no_servers_error()));
@@ -174,7 +174,7 @@ impl RangedFetch<'_> {
             }
             let request = {
                 let mut pieces = self.pieces.lock();
-                match pieces.take(self.started.elapsed(), server) {
+                match pieces.take(self.started.elapsed(), server_index) {
                     Some(request) => request,
                     None if pieces.is_complete() => {
                         self.end(Ok(()));
@@ -198,19 +198,19 @@ impl RangedFetch<'_> {
     fn choose_mirror(&self, number: usize, stopping: &dyn Progress) -> Option<(usize, &Mirror)> {
         let mirrors = self.download.mirrors.iter().enumerate();
         let mut pausing = None;
-        for (server, mirror) in mirrors.clone().cycle().skip(number).take(mirrors.len()) {
+        for (server_index, mirror) in mirrors.clone().cycle().skip(number).take(mirrors.len()) {
             let is_ready = mirror.retries.pause().is_zero();
             if is_ready
-                && let Some(_comparing) = mirror.comparing.try_lock()
+                && let Some(_comparing) = mirror.compare_lock.try_lock()
                 && mirror.is_unknown()
             {
                 self.compare(mirror, stopping);
             }
             if mirror.is_approved() {
                 if is_ready {
-                    return Some((server, mirror));
+                    return Some((server_index, mirror));
                 }
-                pausing.get_or_insert((server, mirror));
+                pausing.get_or_insert((server_index, mirror));
             }
         }
         pausing
@@ -221,7 +221,7 @@ impl RangedFetch<'_> {
     fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
         const DIFFERENT: &str = "not used: it has a different archive of the same name";
         let not_used = |why| NetError::bad_answer(&mirror.remote.url, why);
-        let start = match self.hashes_at {
+        let start = match self.hashes_offset_bytes {
             Some(start) if self.length_bytes.saturating_sub(start) <= COMPARED_BYTES_MAX => start,
             _ => {
                 let why = "not used: the archive has no frame hashes, so this server's copy cannot be compared";
@@ -275,7 +275,7 @@ impl RangedFetch<'_> {
         let until = Until(|| self.pieces.lock().has_arrived(request.piece) || stopping.is_interrupted());
         while !receiver.missing_range().is_empty() {
             let missing = receiver.missing_range();
-            let result = mirror.request(&self.download.client, missing, &until, &mut |bytes| receiver.take(bytes));
+            let result = mirror.request(&self.download.client, missing, &until, &mut |bytes| receiver.receive(bytes));
             let Err(error) = result else { continue };
             match error.kind() {
                 ErrorKind::Interrupted => break,

@@ -14,17 +14,17 @@ use super::ranged::RangedFetch;
 /// Number of bytes that are written at a time where there are no frame hashes.
 const UNFRAMED_BYTES: u64 = 256 * 1024;
 
-/// Takes the bytes of a piece, in order.
+/// Receives the bytes of a piece, in order.
 pub struct PieceReceiver<'a> {
-    fetching: &'a RangedFetch<'a>,
+    fetch: &'a RangedFetch<'a>,
     request: &'a PieceRequest,
     buffer_offset: u64,
     buffer: Vec<u8>,
 }
 
 impl<'a> PieceReceiver<'a> {
-    pub fn new(fetching: &'a RangedFetch<'a>, request: &'a PieceRequest) -> Self {
-        Self { fetching, request, buffer_offset: request.range.start, buffer: Vec::new() }
+    pub fn new(fetch: &'a RangedFetch<'a>, request: &'a PieceRequest) -> Self {
+        Self { fetch, request, buffer_offset: request.range.start, buffer: Vec::new() }
     }
 
     /// Returns the part of the piece that has not arrived.
@@ -32,19 +32,19 @@ impl<'a> PieceReceiver<'a> {
         self.buffer_offset.saturating_add(self.buffer.len() as u64)..self.request.range.end
     }
 
-    /// Takes the next bytes. Returns their number.
+    /// Receives the next bytes. Returns their number.
     ///
     /// # Errors
     /// The file cannot be written, or a frame does not match its hash.
-    pub fn take(&mut self, bytes: &[u8]) -> Result<u64> {
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<u64> {
         panic_point("range");
-        let mut rest = bytes;
-        while !rest.is_empty() {
+        let mut remaining = bytes;
+        while !remaining.is_empty() {
             let (frame, _) = self.current_frame();
             let wanted_bytes = frame.end.saturating_sub(self.missing_range().start);
-            let (wanted, after) = split_at_most(rest, to_usize(wanted_bytes).max(1));
+            let (wanted, after) = split_at_most(remaining, to_usize(wanted_bytes).max(1));
             self.buffer.extend_from_slice(wanted);
-            rest = after;
+            remaining = after;
             if self.missing_range().start >= frame.end {
                 self.write_buffer()?;
             }
@@ -56,7 +56,7 @@ impl<'a> PieceReceiver<'a> {
     /// returns a range of at most [`UNFRAMED_BYTES`] without a hash. A server is used only if its bytes
     /// after the last frame equal the first server's.
     fn current_frame(&self) -> (Range<u64>, Option<FrameHash>) {
-        let frames = self.fetching.frames.as_ref();
+        let frames = self.fetch.frames.as_ref();
         if let Some((frame, hash)) = frames.and_then(|frames| frames.frame_at(self.buffer_offset)) {
             return (frame, Some(*hash));
         }
@@ -69,12 +69,12 @@ impl<'a> PieceReceiver<'a> {
         if hash.is_some_and(|hash| *blake3::hash(&self.buffer).as_bytes() != hash) {
             return Err(Error::damaged(format!("the frame at offset {} does not match its hash", frame.start)));
         }
-        let file = &self.fetching.download.file;
+        let file = &self.fetch.download.file;
         let new_bytes = file.write_marked(self.buffer_offset, &self.buffer)?;
-        self.fetching.progress.advance(new_bytes, new_bytes);
+        self.fetch.progress.advance(new_bytes, new_bytes);
         saturating_add_to(&mut self.buffer_offset, self.buffer.len() as u64);
         self.buffer.clear();
-        let mut pieces = self.fetching.pieces.lock();
+        let mut pieces = self.fetch.pieces.lock();
         pieces.record_arrival(self.request.piece, self.buffer_offset);
         Ok(())
     }

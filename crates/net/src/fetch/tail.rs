@@ -49,26 +49,28 @@ impl Download {
 
     /// Keeps those bytes of an earlier run that are known to belong to the server's archive. With frame
     /// hashes: the frames that match, or everything if that run checked them against the same root
-    /// (`is_known`). Without hashes: everything if it is the same archive, and nothing otherwise.
+    /// (`has_same_root`). Without hashes: everything if it is the same archive, and nothing otherwise.
     pub(super) fn keep_matching_bytes(
         &self,
         mirror: &Mirror,
         frames: Option<&Frames>,
-        is_known: bool,
+        has_same_root: bool,
         progress: &dyn Progress,
     ) -> Result<()> {
         let mut matching_ranges = self.file.unchecked_ranges();
         match frames {
-            Some(frames) if !is_known => {
+            Some(frames) if !has_same_root => {
                 if !self.is_same_archive {
                     matching_ranges.remove(frames.end()..u64::MAX);
                 }
-                let before_bytes = sum_bytes(&matching_ranges);
+                let earlier_bytes = sum_bytes(&matching_ranges);
                 matching_ranges = frames.select_matching(&self.file, &matching_ranges, progress)?;
-                let lost_bytes = before_bytes.saturating_sub(sum_bytes(&matching_ranges));
+                let lost_bytes = earlier_bytes.saturating_sub(sum_bytes(&matching_ranges));
                 if lost_bytes > 0 {
-                    let [lost, before] = [lost_bytes, before_bytes].map(quantity::bytes);
-                    progress.warn(&format!("{lost} of the {before} of an earlier run do not match: fetched again"));
+                    let [lost, earlier] = [lost_bytes, earlier_bytes].map(quantity::bytes);
+                    progress.warn(&format!(
+                        "{lost} of the {earlier} of an earlier run do not match, and are fetched again"
+                    ));
                 }
             }
             None if !self.is_same_archive => matching_ranges.clear(),
@@ -93,8 +95,8 @@ struct ArrivingTail<'a> {
 impl ArrivingTail<'_> {
     fn read(&self, buf: &mut [u8], offset_bytes: u64) -> Result<usize> {
         let file = &self.download.file;
-        let left_bytes = self.length_bytes.saturating_sub(offset_bytes);
-        let buf = prefix_mut(buf, to_usize(left_bytes));
+        let remaining_bytes = self.length_bytes.saturating_sub(offset_bytes);
+        let buf = prefix_mut(buf, to_usize(remaining_bytes));
         let mut written = file.done_ranges();
         if self.download.is_same_archive {
             written.extend(file.unchecked_ranges());
@@ -102,7 +104,7 @@ impl ArrivingTail<'_> {
         written.extend(self.fetched.lock().iter().cloned());
         let end = offset_bytes.saturating_add(buf.len() as u64);
         if !buf.is_empty() && written.gaps(&(offset_bytes..end)).next().is_some() {
-            if left_bytes > TAIL_BYTES_MAX {
+            if remaining_bytes > TAIL_BYTES_MAX {
                 return Err(Error::damaged("the end of the archive is longer than allowed"));
             }
             // The reader also reads all later bytes.
@@ -120,10 +122,10 @@ impl ArrivingTail<'_> {
         let timeout = tail_timeout(range_bytes(&gap));
         let is_late = || download.mirrors.len() > 1 && start.elapsed() >= timeout;
         let until = Forward::until(self.progress, is_late);
-        let mut take = |offset_bytes: u64, bytes: &[u8]| download.file.write(offset_bytes, bytes);
-        match self.mirror.fetch_range(&download.client, gap.clone(), &until, &mut take) {
+        let mut write = |offset_bytes: u64, bytes: &[u8]| download.file.write(offset_bytes, bytes);
+        match self.mirror.fetch_range(&download.client, gap.clone(), &until, &mut write) {
             Err(error) if error.kind() == ErrorKind::Interrupted && !self.progress.is_interrupted() => {
-                let why = format!("the end of the archive did not come within {} s", timeout.as_secs());
+                let why = format!("the end of the archive did not arrive within {} s", timeout.as_secs());
                 return Err(NetError::new(NetErrorKind::Timeout, &self.mirror.remote.url, why).into());
             }
             fetched => fetched?,
@@ -208,12 +210,12 @@ impl Frames {
 
     /// Returns the range and hash of the frame that contains a byte; `None` after the last frame.
     pub fn frame_at(&self, offset_bytes: u64) -> Option<(Range<u64>, &FrameHash)> {
-        let number = self.ends.partition_point(|end| *end <= offset_bytes);
-        let start = match number.checked_sub(1) {
-            Some(before) => *self.ends.get(before)?,
+        let index = self.ends.partition_point(|end| *end <= offset_bytes);
+        let start = match index.checked_sub(1) {
+            Some(previous) => *self.ends.get(previous)?,
             None => 0,
         };
-        Some((start..*self.ends.get(number)?, self.hashes.get(number)?))
+        Some((start..*self.ends.get(index)?, self.hashes.get(index)?))
     }
 
     /// Returns the parts of written ranges that are known to be correct: complete frames that match their

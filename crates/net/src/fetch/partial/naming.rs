@@ -1,5 +1,5 @@
-//! Renames and removes partial files: gives a complete file its final name, and removes remains of
-//! earlier runs.
+//! Renames and removes partial files: gives a complete file its final name, and removes what earlier
+//! runs left.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::fetch::journal::{DownloadJournal, temporary_name};
 /// length of the file says nothing, because the end is written first.
 pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
     let name = journal_name(&partial_name(archive_name));
-    // A journal that cannot be read keeps nothing.
+    // If the journal cannot be read, no bytes are kept.
     let journal = KeptDir::open(dir).and_then(|dir| DownloadJournal::read(&dir, &name)).ok().flatten();
     journal.map_or(0, |journal| journal.done_bytes())
 }
@@ -27,9 +27,9 @@ pub fn reserved_bytes(dir: &Path, archive_name: &str) -> u64 {
     metadata.map_or(0, |metadata| metadata.blocks().saturating_mul(512))
 }
 
-/// Removes a journal that a killed run left beside an archive with its final name. Such a run ended
-/// between renaming the file and removing the journal.
-pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
+/// Removes a journal that a run left beside an archive with its final name, because it was killed after
+/// it had renamed the file.
+pub fn remove_leftover_journal(dir: &Path, archive_name: &str) -> Result<()> {
     let dir = KeptDir::open(dir)?;
     let name = partial_name(archive_name);
     // As long as the partial file exists, the journal belongs to it.
@@ -69,8 +69,8 @@ impl Publishable for PartialFile {
             _ => Error::io("publish", &to, &error.into()),
         })?;
         let file = FileStat::from(rustix::fs::fstat(&self.file).or_path("read", &to)?);
-        let found = self.dir.stat_entry(name)?;
-        if !found.is_some_and(|found| found.is_same(&file)) {
+        let entry = self.dir.stat_entry(name)?;
+        if !entry.is_some_and(|entry| entry.is_same(&file)) {
             return Err(changed_error(&to));
         }
         self.dir.sync()?;

@@ -27,9 +27,9 @@ impl Source for PartialFile {
 }
 
 impl PartialFile {
-    /// Reads bytes that have arrived, and waits if there are none. `readers` is the number of readers
-    /// that the wait delays; if it is 0, [`PartialFile::reader_wait`] does not count the wait.
-    fn read_arrived(&self, buf: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
+    /// Reads bytes that have arrived, and waits if there are none. `counted_readers` is 1 if
+    /// [`PartialFile::reader_wait`] counts the wait, and 0 otherwise.
+    fn read_arrived(&self, buf: &mut [u8], offset_bytes: u64, counted_readers: usize) -> io::Result<usize> {
         let mut state = self.state.lock();
         loop {
             let arrived = state.journal.ranges.get(&offset_bytes).cloned();
@@ -51,12 +51,12 @@ impl PartialFile {
             if state.is_cancelled {
                 return Err(io::Error::other("the download was ended"));
             }
-            state.waiting_readers = state.waiting_readers.saturating_add(readers);
+            state.waiting_readers = state.waiting_readers.saturating_add(counted_readers);
             if state.waiting_readers > 0 {
                 state.waiting_since.get_or_insert_with(Instant::now);
             }
             self.changed.wait(&mut state);
-            state.waiting_readers = state.waiting_readers.saturating_sub(readers);
+            state.waiting_readers = state.waiting_readers.saturating_sub(counted_readers);
             if state.waiting_readers == 0
                 && let Some(since) = state.waiting_since.take()
             {

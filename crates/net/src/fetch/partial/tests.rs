@@ -17,12 +17,12 @@ fn open(dir: &tempfile::TempDir) -> Result<PartialFile> {
     PartialFile::open(&Arc::new(KeptDir::open(dir.path())?), NAME)
 }
 
-fn put(file: &PartialFile, offset_bytes: u64, bytes: &[u8]) {
+fn write_all(file: &PartialFile, offset_bytes: u64, bytes: &[u8]) {
     assert_eq!(file.write(offset_bytes, bytes).expect("written"), bytes.len() as u64);
 }
 
-/// A copied descriptor imitates another thread that starts a program: between fork and exec, the
-/// child has a copy of every descriptor.
+/// The copied descriptor stands for a child process of another thread: between fork and exec, it has a
+/// copy of every descriptor.
 #[test]
 fn a_copy_of_the_file_does_not_hold_the_lock() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -34,9 +34,9 @@ fn a_copy_of_the_file_does_not_hold_the_lock() {
     drop(copy);
 }
 
-/// Late bytes of a slow connection change nothing.
+/// Bytes that arrive again over a slow connection do not replace marked ones.
 #[test]
-fn late_bytes_are_dropped() {
+fn marked_bytes_are_not_overwritten() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = open(&dir).expect("made");
     file.restart(identity(100), Some(100)).expect("begun");
@@ -51,19 +51,19 @@ fn late_bytes_are_dropped() {
 #[test]
 fn after_a_failed_check_the_end_is_not_kept() {
     const LENGTH: u64 = 4 << 20;
-    for (root, kept) in [(Some(Root::new(1, [])), [0..1 << 20].into_iter().collect()), (None, RangeSet::new())] {
+    for (root, kept_ranges) in [(Some(Root::new(1, [])), [0..1 << 20].into_iter().collect()), (None, RangeSet::new())] {
         let dir = tempfile::tempdir().expect("a directory");
         let file = open(&dir).expect("made");
         file.restart(ArchiveIdentity { root, ..identity(LENGTH) }, None).expect("begun");
         for range in [0..1 << 20, LENGTH - 100..LENGTH] {
-            put(&file, range.start, &vec![1; range_bytes(&range) as usize]);
+            write_all(&file, range.start, &vec![1; range_bytes(&range) as usize]);
             file.mark(range);
         }
         file.distrust().expect("noted");
         file.distrust().expect("noted already");
         drop(file);
         let file = open(&dir).expect("opened");
-        assert_eq!((file.identity(), file.done_ranges()), (identity(LENGTH), kept));
+        assert_eq!((file.identity(), file.done_ranges()), (identity(LENGTH), kept_ranges));
     }
 }
 
@@ -73,10 +73,10 @@ fn synced_bytes_are_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = open(&dir).expect("made");
     file.restart(identity(100), Some(100)).expect("begun");
-    put(&file, 40, &[4; 20]);
+    write_all(&file, 40, &[4; 20]);
     file.mark(40..60);
     file.sync().expect("synced");
-    put(&file, 0, &[1; 10]);
+    write_all(&file, 0, &[1; 10]);
     file.mark(0..10);
     assert_eq!(file.wait_for_unsynced(10, Duration::ZERO), Some(10));
     assert!(open(&dir).expect_err("locked").to_string().contains("another slotpress"));
@@ -108,19 +108,19 @@ fn readers_wait_for_bytes() {
     assert_eq!(file.length_bytes(), Some(1000));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for at in (0..10).rev() {
-                put(&file, at * 100, &[at as u8; 100]);
-                file.mark(at * 100..at * 100 + 100);
+            for number in (0..10).rev() {
+                write_all(&file, number * 100, &[number as u8; 100]);
+                file.mark(number * 100..number * 100 + 100);
             }
             file.end(Ok(()));
         });
         let mut all = vec![9; 1000];
         file.read_exact_at(&mut all, 0).expect("read");
-        assert!(all.chunks(100).enumerate().all(|(at, piece)| piece.iter().all(|byte| *byte == at as u8)));
+        assert!(all.chunks(100).enumerate().all(|(number, piece)| piece.iter().all(|byte| *byte == number as u8)));
         assert_eq!(file.read_at(&mut all, 1000).expect("the end"), 0);
     });
     assert!(file.publish(NAME).expect_err("not accepted").to_string().contains("accepted"));
-    file.accept(Accepted { root: None });
+    file.accept(AcceptedArchive { root: None });
     assert!(file.publish("snapshot-2-x.tar.zst").expect_err("another").to_string().contains("accepted"));
     let to = file.publish(NAME).expect("published");
     assert_eq!((fs::read(&to).expect("read").len(), fs::read_dir(dir.path()).expect("read").count()), (1000, 1));
@@ -140,7 +140,7 @@ fn readers_get_the_error_of_the_download() {
     // If bytes arrive in order and without a length, the length is known at the end.
     file.restart(ArchiveIdentity::default(), None).expect("begun");
     assert_eq!(file.length_bytes(), None);
-    put(&file, 0, b"abc");
+    write_all(&file, 0, b"abc");
     file.mark(0..3);
     file.end(Ok(()));
     assert_eq!((file.length_bytes(), file.read_at(&mut [0; 9], 0).expect("read")), (Some(3), 3));
