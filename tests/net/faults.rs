@@ -81,7 +81,7 @@ fn an_early_end_is_an_error() {
     let remote = request_head(&client, &server.url("/a")).expect("a head");
     let (result, got) = get_bytes(&client, &remote, Some(0..100_000));
     let error = result.expect_err("too few");
-    assert_eq!((error.kind(), got.len()), (NetErrorKind::Truncated { got_bytes: 60_000 }, 60_000));
+    assert_eq!((error.kind(), got.len()), (NetErrorKind::Truncated { received_bytes: 60_000 }, 60_000));
     assert!(error.is_retryable(), "{error}");
     assert!(error.to_string().contains("after 58.6 KiB"), "{error}");
 }

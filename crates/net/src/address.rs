@@ -40,12 +40,12 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    let parts = address.segments();
+    let segments = address.segments();
     let v4 = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         Ipv4Addr::new(a, b, c, d)
     };
-    match parts {
+    match segments {
         // Mapped (::ffff:a.b.c.d), translated (64:ff9b::a.b.c.d), and 6to4 with the relay's address.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             is_public_v4(v4(high, low))
@@ -148,9 +148,9 @@ mod tests {
         #[test]
         fn addresses_that_the_standard_library_calls_private_are_private(bits in any::<u32>()) {
             let address = Ipv4Addr::from_bits(bits);
-            let is_known = address.is_private() || address.is_loopback() || address.is_link_local()
+            let is_private = address.is_private() || address.is_loopback() || address.is_link_local()
                 || address.is_multicast() || address.is_broadcast() || address.is_documentation() || address.is_unspecified();
-            prop_assert!(!is_known || !is_public(address.into()));
+            prop_assert!(!is_private || !is_public(address.into()));
         }
     }
 }

@@ -37,7 +37,7 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const ADDRESSES_MAX: usize = 16;
 
 /// Limit on the number of headers of a response. The HTTP library limits their size (about 400 KiB).
-const HEAD_FIELDS_MAX: usize = 64;
+const HEADERS_MAX: usize = 64;
 
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
@@ -57,8 +57,8 @@ pub struct Client {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) options: ClientOptions,
-    /// Limits the rate of all transfers together. Its times are relative to `start`.
-    bucket: Option<Mutex<TokenBucket>>,
+    /// Limits the rate of all transfers together. Its times are counted from `start`.
+    token_bucket: Option<Mutex<TokenBucket>>,
     start: Instant,
     http_anywhere: reqwest::Client,
     http_public: reqwest::Client,
@@ -100,7 +100,7 @@ impl Client {
             None => Vec::new(),
         };
         let inner = Inner {
-            bucket: options.max_rate_bytes_per_second.map(|rate| Mutex::new(TokenBucket::new(rate))),
+            token_bucket: options.max_rate_bytes_per_second.map(|rate| Mutex::new(TokenBucket::new(rate))),
             start: Instant::now(),
             http_anywhere: build_http_client(options, &certificates, &resolver(Reach::Anywhere))?,
             http_public: build_http_client(options, &certificates, &resolver(Reach::PublicOnly))?,
@@ -137,9 +137,9 @@ impl Client {
         }
     }
 
-    /// Returns the scope of a request. `named` is its URL, if the operator named it.
-    pub(super) fn scope<'a>(&self, named: Option<&'a Url>) -> Scope<'a> {
-        Scope { named, allow_private: self.inner.options.allow_private }
+    /// Returns the scope of a request. `named_url` is its URL, if the operator named it.
+    pub(super) fn scope<'a>(&self, named_url: Option<&'a Url>) -> Scope<'a> {
+        Scope { named_url, allow_private: self.inner.options.allow_private }
     }
 
     /// Refuses to run on a thread of a tokio runtime, which waiting would block.
@@ -180,7 +180,7 @@ impl Client {
             loop {
                 tokio::select! {
                     biased;
-                    done = work.as_mut() => return done,
+                    result = work.as_mut() => return result,
                     _ = ticks.tick() => {
                         if progress.is_interrupted() {
                             return Err(NetError::interrupted());
@@ -195,7 +195,7 @@ impl Client {
 impl Inner {
     /// Counts bytes against the rate limit. Returns the time to wait before the next ones.
     pub(super) fn count_against_rate(&self, bytes: u64) -> Duration {
-        match &self.bucket {
+        match &self.token_bucket {
             Some(bucket) => bucket.lock().take(self.start.elapsed(), bytes),
             None => Duration::ZERO,
         }
@@ -226,7 +226,7 @@ fn build_http_client(
             .redirect(Policy::none())
             .referer(false)
             .http1_only()
-            .http1_max_headers(HEAD_FIELDS_MAX)
+            .http1_max_headers(HEADERS_MAX)
             .tcp_nodelay(true)
             .connect_timeout(options.connect_timeout)
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
@@ -294,19 +294,19 @@ impl Resolve for Resolver {
         let reach = if self.trusted_hosts.contains(&host) { Reach::Anywhere } else { self.reach };
         Box::pin(async move {
             panic_point("resolver");
-            let found = tokio::net::lookup_host((host, 0)).await?;
-            let addresses = select_addresses(found, reach)?;
+            let all_addresses = tokio::net::lookup_host((host, 0)).await?;
+            let addresses = select_addresses(all_addresses, reach)?;
             Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
 }
 
-/// Returns those of a host's addresses to which a connection is allowed.
+/// Returns the addresses of a host to which a connection is allowed, at most [`ADDRESSES_MAX`].
 ///
 /// # Errors
-/// Only public addresses are allowed, and all are private.
-fn select_addresses(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, NetError> {
-    let mut addresses: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
+/// Only public addresses are allowed, and the host has none.
+fn select_addresses(all: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, NetError> {
+    let mut addresses: Vec<SocketAddr> = all.take(ADDRESSES_MAX).collect();
     if addresses.is_empty() || reach == Reach::Anywhere {
         return Ok(addresses);
     }
@@ -332,13 +332,16 @@ mod tests {
 
     /// Resolver that fails a given number of lookups, and then returns this machine's address.
     #[derive(Clone, Default)]
-    struct FailingResolver(Arc<AtomicUsize>);
+    struct FailingResolver {
+        remaining_failures: Arc<AtomicUsize>,
+    }
 
     impl Resolve for FailingResolver {
         fn resolve(&self, _: Name) -> Resolving {
-            let fails = self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+            let must_fail =
+                self.remaining_failures.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1)).is_ok();
             Box::pin(async move {
-                if fails {
+                if must_fail {
                     Err(std::io::Error::other("temporary failure in name resolution").into())
                 } else {
                     Ok(Box::new(std::iter::once(SocketAddr::from(([127, 0, 0, 1], 0)))) as Addrs)
@@ -389,7 +392,7 @@ mod tests {
         let remote = client.head(&url, &NoProgress).expect("a head");
         let fetch = |failures, give_up_after| {
             let dir = tempfile::tempdir().expect("a directory");
-            failing.0.store(failures, Relaxed);
+            failing.remaining_failures.store(failures, Relaxed);
             let limits = FetchLimits::default().give_up_after(give_up_after);
             let remotes = vec![remote.clone()];
             let file = Arc::new(
@@ -399,13 +402,13 @@ mod tests {
             download.run(&NoProgress).map(drop)
         };
         fetch(3, Duration::from_secs(60)).expect("fetched, when the name is found again");
-        assert_eq!(failing.0.load(Relaxed), 0);
-        let ended = fetch(usize::MAX, Duration::from_millis(300));
-        assert!(matches!(&ended, Err(error) if error.kind().exit_code() == 4), "{ended:?}");
+        assert_eq!(failing.remaining_failures.load(Relaxed), 0);
+        let error = fetch(usize::MAX, Duration::from_millis(300)).expect_err("the name is never found");
+        assert_eq!(error.kind().exit_code(), 4, "{error}");
     }
 
     #[test]
-    fn private_addresses_of_names_are_left_out() {
+    fn private_addresses_of_hosts_are_left_out() {
         let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
             texts.iter().map(|text| SocketAddr::new(text.parse().expect("an address"), 0)).collect()
         };

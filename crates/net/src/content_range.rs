@@ -22,8 +22,8 @@ impl ContentRange {
         let (first, last) = range.split_once('-')?;
         let first = parse_number(first)?;
         let end = parse_number(last)?.checked_add(1)?;
-        let fits = first < end && total_bytes.is_none_or(|total| end <= total);
-        fits.then_some(Self { range: first..end, total_bytes })
+        let is_valid = first < end && total_bytes.is_none_or(|total| end <= total);
+        is_valid.then_some(Self { range: first..end, total_bytes })
     }
 }
 

@@ -22,18 +22,18 @@ pub enum NetErrorKind {
     /// The server announced ranges, but does not send them.
     NoRanges,
     Truncated {
-        got_bytes: u64,
+        received_bytes: u64,
     },
-    /// The server sends more bytes than it stated, or than is allowed.
+    /// The server sends more bytes than it stated, or than are allowed.
     TooLong,
     /// The response makes no sense, or breaks the protocol.
     BadAnswer,
     /// An address must not be reached, a redirect must not be followed, or a store refuses the request
     /// and would refuse it again.
     Forbidden,
-    /// There are no credentials, or a store does not know them, or does not allow the request.
+    /// The credentials are missing, unknown to the store, or not sufficient for the request.
     Denied,
-    /// A store takes no more bytes: a quota is used up, or its disks are full.
+    /// A store accepts no more bytes: a quota is used up, or its disks are full.
     Full,
     /// The TLS handshake failed, for example because the server's certificate is not trusted.
     Tls,
@@ -142,10 +142,10 @@ impl NetError {
         Self::bad_answer(url, why)
     }
 
-    /// Converts an error of the HTTP library that occurred after `got_bytes` bytes of the body.
-    pub(super) fn from_body(url: &Url, error: &reqwest::Error, got_bytes: u64) -> Self {
-        let why = format!("ended early, after {}: {}", bytes(got_bytes), root_cause_text(error));
-        Self::new(NetErrorKind::Truncated { got_bytes }, url, why)
+    /// Converts an error of the HTTP library that occurred after `received_bytes` bytes of the body.
+    pub(super) fn from_body(url: &Url, error: &reqwest::Error, received_bytes: u64) -> Self {
+        let why = format!("ended early, after {}: {}", bytes(received_bytes), root_cause_text(error));
+        Self::new(NetErrorKind::Truncated { received_bytes }, url, why)
     }
 
     /// Returns the network error that caused an error of the library; `None` if it had another cause.
@@ -198,10 +198,10 @@ impl From<NetError> for Error {
     }
 }
 
-/// Rewords rustls's terms for faults of certificates.
+/// Explains two faults of certificates for which rustls has only technical terms.
 fn reword_tls_fault(why: &str) -> &str {
     if why.contains("CaUsedAsEndEntity") {
-        "a CA's own certificate is not a server's: make one for the server, and sign it with that CA's key"
+        "the server uses a CA's own certificate: make one for the server, and sign it with that CA's key"
     } else if why.contains("UnknownIssuer") {
         "the issuer of its certificate is not known here"
     } else {
@@ -215,7 +215,7 @@ type Cause = dyn std::error::Error + 'static;
 fn collect_causes(error: &reqwest::Error) -> Vec<&Cause> {
     let mut causes = Vec::new();
     let mut next = error.source();
-    // Chains are short. The limit ends a chain that is a loop.
+    // Chains are short. The limit ends a cycle.
     for _ in 0..16 {
         let Some(cause) = next else { break };
         causes.push(cause);
@@ -227,7 +227,7 @@ fn collect_causes(error: &reqwest::Error) -> Vec<&Cause> {
     causes
 }
 
-/// Returns the text of the root cause, without the number of the system's error.
+/// Returns the text of the root cause, without the system's error number.
 fn root_cause_text(error: &reqwest::Error) -> String {
     let text = match collect_causes(error).last() {
         Some(cause) => cause.to_string(),
@@ -243,6 +243,6 @@ fn is_closed_connection(cause: &Cause) -> bool {
         return matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof);
     }
     let text = cause.to_string();
-    let texts_of_hyper = ["connection closed before message completed", "operation was canceled"];
-    texts_of_hyper.iter().any(|known| text.contains(known))
+    let hyper_texts = ["connection closed before message completed", "operation was canceled"];
+    hyper_texts.iter().any(|known| text.contains(known))
 }

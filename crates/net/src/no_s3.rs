@@ -1,4 +1,4 @@
-//! In place of `s3`: refuses URLs of stores.
+//! Replaces the module `s3` in a build without stores: refuses their URLs.
 
 use reqwest::Method;
 use slotpress_base::Progress;

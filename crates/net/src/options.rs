@@ -21,7 +21,7 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// Time limit for the headers of a response, including the connection. Default: 15 seconds.
     pub head_timeout: Duration,
-    /// Time after which a transfer fails if it gets no byte, or less than 1 KiB/s. A whole transfer
+    /// Time after which a transfer fails if it receives no byte, or less than 1 KiB/s. A whole transfer
     /// has no time limit. Default: 20 seconds.
     pub read_timeout: Duration,
     /// Time limit for a whole small document or RPC response. Default: 60 seconds.
@@ -30,11 +30,11 @@ pub struct ClientOptions {
     /// none.
     #[setters(into, strip_option)]
     pub ca_file: Option<PathBuf>,
-    /// URL of a proxy for all requests. Default: what `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and
-    /// `NO_PROXY` say.
+    /// URL of a proxy for all requests. Default: the proxies that `HTTPS_PROXY`, `HTTP_PROXY`,
+    /// `ALL_PROXY` and `NO_PROXY` set.
     #[setters(into, strip_option)]
     pub proxy: Option<String>,
-    /// Options for URLs `s3://`; `None` to refuse them.
+    /// Options for `s3://` URLs; `None` refuses them.
     #[cfg(feature = "s3")]
     #[setters(skip)]
     pub(crate) s3: Option<crate::s3::S3Options>,

@@ -26,11 +26,11 @@ pub enum Reach {
     PublicOnly,
 }
 
-/// Decides which addresses a request and its redirects may reach.
+/// Limits the addresses that a request and its redirects may reach.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
     /// The requested URL if the operator named it; `None` if it comes from a server or a peer.
-    pub named: Option<&'a Url>,
+    pub named_url: Option<&'a Url>,
     pub allow_private: bool,
 }
 
@@ -40,7 +40,7 @@ impl Scope<'_> {
     /// # Errors
     /// The host is a literal address that is not allowed.
     pub fn reach(&self, url: &Url) -> Result<Reach, NetError> {
-        if self.allow_private || self.named.is_some_and(|named| is_same_server(named, url)) {
+        if self.allow_private || self.named_url.is_some_and(|named_url| is_same_server(named_url, url)) {
             return Ok(Reach::Anywhere);
         }
         match literal_address(url) {
@@ -61,7 +61,7 @@ pub fn resolve_redirect(from: &Url, location: &[u8]) -> Result<Url, NetError> {
     let bad = |why: &str| NetError::bad_answer(from, why);
     let text = match std::str::from_utf8(location) {
         Ok(text) if text.len() <= LOCATION_BYTES_MAX => text,
-        _ => return Err(bad("a redirect that is too long or no text")),
+        _ => return Err(bad("a redirect that is too long or not text")),
     };
     let mut url = from.join(text).map_err(|_| bad("a redirect to something that is not a URL"))?;
     match (from.scheme(), url.scheme()) {
@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn private_addresses_must_be_named_or_allowed() {
-        let named = url("http://127.0.0.1:8899/");
-        let operator = Scope { named: Some(&named), allow_private: false };
+        let named_url = url("http://127.0.0.1:8899/");
+        let operator = Scope { named_url: Some(&named_url), allow_private: false };
         assert_eq!(operator.reach(&url("http://127.0.0.1:8899/x")).expect("itself"), Reach::Anywhere);
         assert_eq!(operator.reach(&url("http://host.example/x")).expect("a name"), Reach::PublicOnly);
         assert_eq!(operator.reach(&url("http://8.8.8.8/x")).expect("public"), Reach::PublicOnly);
@@ -139,10 +139,10 @@ mod tests {
         ];
         for text in private {
             assert_eq!(operator.reach(&url(text)).expect_err(text).kind(), NetErrorKind::Forbidden);
-            let permissive = Scope { named: None, allow_private: true };
+            let permissive = Scope { named_url: None, allow_private: true };
             assert_eq!(permissive.reach(&url(text)).expect(text), Reach::Anywhere);
         }
-        let peer = Scope { named: None, allow_private: false };
-        assert_eq!(peer.reach(&named).expect_err("named by a peer").kind(), NetErrorKind::Forbidden);
+        let peer = Scope { named_url: None, allow_private: false };
+        assert_eq!(peer.reach(&named_url).expect_err("named by a peer").kind(), NetErrorKind::Forbidden);
     }
 }

@@ -62,8 +62,8 @@ impl Remote {
         }
     }
 
-    /// True if the file is certainly unchanged: the server sends an ETag or a time of modification,
-    /// and all facts are equal.
+    /// True if the file is certainly unchanged: the server sends an ETag or a modification time, and all
+    /// facts are equal.
     pub fn is_unchanged_since(&self, before: &Self) -> bool {
         (before.etag.is_some() || before.last_modified.is_some()) && self == before
     }
@@ -80,11 +80,11 @@ impl Remote {
         is_plausible.then_some(modified.min(now))
     }
 
-    /// Parses the last segment of the URL's path; `None` if it is not the name of an archive. Names of
-    /// archives need no percent-encoding.
+    /// Parses the last segment of the URL's path. Returns `None` if it is not the name of an archive; such
+    /// names need no percent-encoding.
     pub fn archive_name(&self) -> Option<ArchiveName> {
-        let last = |url: &Url| url.path_segments()?.next_back().filter(|last| !last.is_empty()).map(str::to_string);
-        ArchiveName::parse(&last(&self.url).or_else(|| last(&self.requested_url))?)
+        let segment = |url: &Url| url.path_segments()?.next_back().filter(|text| !text.is_empty()).map(str::to_string);
+        ArchiveName::parse(&segment(&self.url).or_else(|| segment(&self.requested_url))?)
     }
 }
 
@@ -138,7 +138,7 @@ fn parse_head(requested_url: &Url, url: Url, response: &Response) -> Result<Remo
 pub(super) fn content_length(url: &Url, headers: &HeaderMap) -> Result<Option<u64>, NetError> {
     let Some(value) = headers.get(CONTENT_LENGTH) else { return Ok(None) };
     let length = value.to_str().ok().and_then(|text| parse_number(text.trim()));
-    length.map(Some).ok_or_else(|| NetError::bad_answer(url, "a length that is no number"))
+    length.map(Some).ok_or_else(|| NetError::bad_answer(url, "a length that is not a number"))
 }
 
 pub(super) fn content_range(url: &Url, headers: &HeaderMap) -> Result<ContentRange, NetError> {

@@ -20,27 +20,28 @@ impl RequestParts<'_> {
     }
 }
 
-/// Checks that this machine's clock has a date, which TLS and signatures need.
+/// Checks that this machine's clock has a date that TLS and signatures can use.
 ///
 /// # Errors
-/// The clock has no date, and the URL is not plain `http`.
+/// The clock is outside the years 1970 to 9999, and the URL is not plain `http`.
 pub fn check_clock(url: &Url) -> Result<(), NetError> {
     if url.scheme() == "http" || clock::is_in_range() {
         return Ok(());
     }
-    let why = "this machine's clock says no date, so no certificate and no signature can be checked";
+    let why =
+        "this machine's clock is outside the years 1970 to 9999, so certificates and signatures cannot be checked";
     Err(NetError::forbidden(url, why).with_hint("set the clock (chronyc makestep, timedatectl set-ntp true)"))
 }
 
-/// Sends a request to `from` and follows at most [`REDIRECTS_MAX`] redirects. Returns the response,
+/// Sends a request to `first_url` and follows at most [`REDIRECTS_MAX`] redirects. Returns the response,
 /// whose body has not been read, and its URL.
 pub async fn send(
     client: &Client,
     scope: &Scope<'_>,
-    from: &Url,
+    first_url: &Url,
     parts: &RequestParts<'_>,
 ) -> Result<(Response, Url), NetError> {
-    let mut url = from.clone();
+    let mut url = first_url.clone();
     for _ in 0..=REDIRECTS_MAX {
         // Each request is signed anew, since downloads may take longer than a signature is valid.
         let (signed_url, http_client) = match url.scheme() {
@@ -76,7 +77,7 @@ pub async fn send(
         url = resolve_redirect(&url, location.as_bytes())?;
     }
     let why = format!("more than {REDIRECTS_MAX} redirects");
-    Err(NetError::forbidden(from, why))
+    Err(NetError::forbidden(first_url, why))
 }
 
 pub fn status_error(url: &Url, response: &Response) -> NetError {

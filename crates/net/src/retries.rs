@@ -11,11 +11,11 @@ use slotpress_base::{Progress, Result, clock};
 use super::NetError;
 use super::options::BYTES_PER_SECOND_MIN;
 
-/// The first pause is this fraction of `give_up_after`: half a second of two minutes. The pause doubles
+/// The first pause is `give_up_after` divided by this: half a second for two minutes. The pause doubles
 /// with each failure.
 const FIRST_PAUSE_DIVISOR: u32 = 240;
 
-/// The longest pause is this fraction of `give_up_after`. A server may ask for a longer pause.
+/// The longest pause is `give_up_after` divided by this. A server may ask for a longer pause.
 const LONGEST_PAUSE_DIVISOR: u32 = 4;
 
 /// Failures of one server since it last sent useful bytes.
@@ -64,9 +64,9 @@ impl Retries {
             return true;
         }
         failures.count = failures.count.saturating_add(1);
-        let part = |divisor| self.give_up_after.checked_div(divisor).unwrap_or_default();
-        let mut pause = part(FIRST_PAUSE_DIVISOR).saturating_mul(1 << failures.count.saturating_sub(1).min(16));
-        pause = pause.min(part(LONGEST_PAUSE_DIVISOR));
+        let fraction = |divisor| self.give_up_after.checked_div(divisor).unwrap_or_default();
+        let mut pause = fraction(FIRST_PAUSE_DIVISOR).saturating_mul(1 << failures.count.saturating_sub(1).min(16));
+        pause = pause.min(fraction(LONGEST_PAUSE_DIVISOR));
         pause = pause.max(error.retry_after().unwrap_or_default());
         // The last attempt is made when the time is up.
         pause = pause.min(remaining_time);
@@ -75,13 +75,14 @@ impl Retries {
             let now = time_of_day(clock::now());
             let pause = pause.as_secs_f32();
             let end = self.give_up_after.as_secs_f32();
-            progress
-                .warn(&format!("{now}: {error}: asked again in {pause} s, and given up after {end} s without success"));
+            progress.warn(&format!(
+                "{now}: {error}: asking again in {pause} s, and giving up after {end} s without success"
+            ));
         }
         true
     }
 
-    /// Adds to a server's last error the reason for giving up on the server.
+    /// Adds the reason for giving up on a server to its last error.
     pub fn explain(&self, error: NetError) -> NetError {
         if !error.is_retryable() {
             return error;
@@ -132,28 +133,28 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_given_up_at_the_end_of_its_time() {
+    fn retries_end_after_the_given_time() {
         const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
         let retries = Retries::new(GIVE_UP_AFTER);
         let start = Instant::now();
-        let mut tries = 0;
+        let mut attempts = 0;
         let mut now = start;
         // Asks as soon as each pause is over; eight connections fail at the same moment.
         while retries.record_failure_at(now, &timeout(), &NoProgress) {
             for _ in 0..7 {
                 assert!(retries.record_failure_at(now, &timeout(), &NoProgress));
             }
-            tries += 1;
+            attempts += 1;
             now = retries.failures.lock().pause_until.expect("a pause");
         }
         assert_eq!(now.duration_since(start), GIVE_UP_AFTER);
-        assert!((6..12).contains(&tries), "{tries}");
+        assert!((6..12).contains(&attempts), "{attempts}");
     }
 
     /// The first source that answers interrupts the pauses of other sources. Sources that were not asked
     /// before must still be asked once.
     #[test]
-    fn a_source_that_does_not_pause_is_asked_once() {
+    fn a_request_without_a_pause_is_made_despite_an_interrupt() {
         let stopped = CancelToken::default();
         stopped.cancel();
         let retries = Retries::new(Duration::from_secs(120));

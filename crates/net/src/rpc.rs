@@ -14,8 +14,8 @@ impl Client {
     /// Downloads a small document.
     ///
     /// # Errors
-    /// The server does not answer, its status is not success, the document is longer than
-    /// `bytes_max`, or takes longer than `document_timeout`.
+    /// The server does not answer, its status is not success, or the document is longer than `bytes_max`
+    /// or does not arrive within `document_timeout`.
     #[doc(hidden)]
     pub fn get_document(&self, url: &Url, bytes_max: usize, progress: &dyn Progress) -> Result<Vec<u8>, NetError> {
         self.request_document(url, &RequestParts::new(Method::GET), bytes_max, progress)
@@ -38,9 +38,9 @@ impl Client {
         let mut parts = RequestParts::new(Method::POST);
         parts.body = Some(call.as_bytes());
         parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let answer = self.request_document(url, &parts, bytes_max, progress)?;
+        let document = self.request_document(url, &parts, bytes_max, progress)?;
         let bad = |why: &str| NetError::bad_answer(url, format!("{method}: {why}"));
-        let mut answer: Value = serde_json::from_slice(&answer).map_err(|_| bad("the answer is not JSON"))?;
+        let mut answer: Value = serde_json::from_slice(&document).map_err(|_| bad("the answer is not JSON"))?;
         if let Some(error) = answer.get("error").filter(|error| !error.is_null()) {
             let message = error.get("message").and_then(Value::as_str).unwrap_or("an error without a message");
             return Err(bad(message));
@@ -58,7 +58,7 @@ impl Client {
         let limit = self.inner.options.document_timeout;
         self.block_on(progress, async {
             timeout(limit, self.read_document(url, parts, bytes_max)).await.unwrap_or_else(|_| {
-                let why = format!("no whole answer within {} s", limit.as_secs_f32());
+                let why = format!("no complete answer within {} s", limit.as_secs_f32());
                 Err(NetError::new(NetErrorKind::Timeout, url, why))
             })
         })

@@ -32,15 +32,15 @@ const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Limit on the archives taken from one listing: the newest.
 const LISTED_MAX: usize = 1000;
 
-/// Number of full archives of a listing that are requested: the newest.
+/// Limit on the full archives of a listing that are requested: the newest.
 const FULL_ARCHIVES_MAX: usize = 4;
 
-/// Number of incremental archives that are requested on each of the [`FULL_ARCHIVES_MAX`] newest bases. It is
-/// more than one, because the newest may be deleted before it is requested.
+/// Limit on the incremental archives that are requested on each of the [`FULL_ARCHIVES_MAX`] newest bases.
+/// It is more than one, because the newest may be deleted before it is requested.
 const INCREMENTALS_PER_BASE_MAX: usize = 2;
 
-/// Number of bases for which incremental archives are requested: the newest. A node may have any of
-/// them. This is enough for a month if a mirror rebases onto one more full archive every day.
+/// Limit on the bases for which incremental archives are requested: the newest. A node may have any of
+/// them. The limit covers a month if a mirror rebases onto one more full archive every day.
 const BASES_MAX: usize = 32;
 
 /// A source of archives, parsed from a URL or from a path that exists. A URL whose last part contains
@@ -141,8 +141,8 @@ pub struct Offer {
     pub bank_time: Option<SystemTime>,
     #[doc(hidden)]
     pub slot_time: Option<SlotTime>,
-    /// Snapshot hash of the full archive on which it builds, if `rebase` made it and a list or the
-    /// file tells the hash.
+    /// Snapshot hash of the full archive on which the archive builds, if `rebase` made it and a list or
+    /// the file states the hash.
     pub rebased_on: Option<Hash>,
 }
 
@@ -304,8 +304,8 @@ impl Client {
 
     /// Returns the archives of a server: the archives in its list, or else the archives to which it
     /// redirects, or else the archives that its directory page names. Peers are asked only for redirects,
-    /// because there are thousands of peers, and hardly any has a list. Sets `failure` to the error of a server that has a full
-    /// archive, but failed when it was asked for an incremental one.
+    /// because there are thousands of peers, and hardly any has a list. Sets `failure` to the error of a
+    /// server that has a full archive, but failed when it was asked for an incremental one.
     fn ask_server(
         &self,
         url: &Url,
@@ -329,12 +329,14 @@ impl Client {
             return Ok(offers);
         }
         let mut offers = Vec::new();
-        let mut refused = None;
+        let mut missing_error = None;
         for path in [NEWEST_FULL, NEWEST_INCREMENTAL] {
             match self.request_offer(&join_name(url, path.trim_start_matches('/')), progress) {
                 Ok(offer) => offers.push(offer),
                 Err(error) if error.kind() == NetErrorKind::Gone => {}
-                Err(error) if is_missing(&error) => drop(refused.get_or_insert(error)),
+                Err(error) if is_missing(&error) => {
+                    missing_error.get_or_insert(error);
+                }
                 // A server with a full archive is useful even if the request for an incremental one fails.
                 Err(error) if !offers.is_empty() && !progress.is_interrupted() => *failure = Some(error),
                 Err(error) => return Err(error),
@@ -344,11 +346,11 @@ impl Client {
             match self.get_document(&join_name(url, ""), LISTING_BYTES_MAX, progress) {
                 Ok(page) => offers = self.request_offers(url, find_names(&page), progress)?,
                 Err(error) if error.kind() == NetErrorKind::Gone => {}
-                Err(error) if is_missing(&error) => refused = Some(error),
+                Err(error) if is_missing(&error) => missing_error = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        match refused {
+        match missing_error {
             Some(error) if offers.is_empty() => Err(error),
             _ => Ok(offers),
         }
@@ -403,7 +405,7 @@ fn add_listed_facts(offers: &mut [Offer], list: &Catalog) {
     }
 }
 
-/// True if the server works, but does not have the file.
+/// True if the server works, but does not serve the file.
 fn is_missing(error: &NetError) -> bool {
     matches!(
         error.kind(),
@@ -426,7 +428,7 @@ fn find_names(listing: &[u8]) -> Vec<ArchiveName> {
     let is_name_byte = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     let words = listing.split(|byte| !is_name_byte(byte)).filter(|word| word.len() < 256);
     let names = words.filter_map(|word| ArchiveName::parse(std::str::from_utf8(word).ok()?));
-    // HTML contains each name twice: in the link and in its text.
+    // A page in HTML often has each name twice: in the link and in its text.
     let unique: BTreeMap<String, ArchiveName> = names.map(|name| (name.to_string(), name)).collect();
     unique.into_values().collect()
 }
@@ -511,14 +513,14 @@ mod tests {
             ArchiveName { base_slot, slot, hash, compression }
         };
         let fulls = (1..8).map(|number| name(None, number * 100));
-        let incrementals = (1..8).flat_map(|base| (1..5).map(move |more| (base * 100, base * 100 + more)));
-        let all = fulls.chain(incrementals.map(|(base, slot)| name(Some(base), slot))).collect();
-        let asked: Vec<(Option<u64>, u64)> =
-            select_names(all).into_iter().map(|name| (name.base_slot, name.slot)).collect();
+        let incrementals = (1..8).flat_map(|base| (1..5).map(move |slots| (base * 100, base * 100 + slots)));
+        let names = fulls.chain(incrementals.map(|(base, slot)| name(Some(base), slot))).collect();
+        let selected: Vec<(Option<u64>, u64)> =
+            select_names(names).into_iter().map(|name| (name.base_slot, name.slot)).collect();
         let fulls = [700, 600, 500, 400].map(|slot| (None, slot));
         let incrementals = [700, 600, 500, 400].map(|base| [(Some(base), base + 4), (Some(base), base + 3)]).concat();
         let on_older = [300, 200, 100].map(|base| (Some(base), base + 4));
-        assert_eq!(asked, [fulls.to_vec(), incrementals, on_older.to_vec()].concat());
+        assert_eq!(selected, [fulls.to_vec(), incrementals, on_older.to_vec()].concat());
     }
 
     proptest! {

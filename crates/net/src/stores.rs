@@ -1,4 +1,4 @@
-//! URLs of stores, `s3://BUCKET/KEY`. With the feature `s3`, `s3` sends requests to them.
+//! URLs of stores, `s3://BUCKET/KEY`. With the feature `s3`, the module `s3` sends requests to them.
 
 use slotpress_base::{Error, Result};
 
@@ -6,20 +6,21 @@ use super::Url;
 
 pub const SCHEME: &str = "s3";
 
-/// True for characters that a URL may hold as they are. Other characters are refused, because a key with
-/// them would have several spellings.
-fn is_plain(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || "._-=/+".contains(letter)
+/// True for the characters that a store's URL may contain. Others are refused, because a key with them
+/// would have several spellings.
+fn is_plain(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "._-=/+".contains(character)
 }
 
 /// Refuses a URL that is not of the form `s3://BUCKET/KEY`.
 pub(super) fn check_url(url: Url) -> Result<Url> {
-    let is_only_path = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    let has_more = url.port().is_some() || url.query().is_some() || url.fragment().is_some();
     let bucket = url.host_str().unwrap_or_default();
-    let is_bucket =
-        !bucket.is_empty() && url.port().is_none() && bucket.chars().all(|letter| is_plain(letter) && letter != '/');
-    let has_gap = url.path().trim_start_matches('/').contains("//");
-    if is_only_path && url.password().is_none() && is_bucket && !has_gap && url.path().chars().all(is_plain) {
+    let is_bucket = !bucket.is_empty() && bucket.chars().all(|character| is_plain(character) && character != '/');
+    let has_empty_segment = url.path().trim_start_matches('/').contains("//");
+    let is_key = !has_empty_segment && url.path().chars().all(is_plain);
+    if is_bucket && is_key && !has_user && !has_more {
         Ok(url)
     } else {
         // The message does not repeat the argument: it may contain a key.
@@ -31,7 +32,7 @@ pub(super) fn check_url(url: Url) -> Result<Url> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn urls_of_stores_have_bucket_and_path_only() {
+    fn urls_of_stores_have_only_a_bucket_and_a_path() {
         let parse = crate::parse_url;
         for text in ["s3://bucket", "s3://bucket/", "s3://my.bucket-1/a/b_c/", "s3://bucket/year=2026/x.tar.zst"] {
             assert_eq!(parse(text).expect("a URL").as_str(), text);

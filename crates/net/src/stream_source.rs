@@ -21,46 +21,46 @@ pub struct StreamSource {
     client: Client,
     remote: Remote,
     path: PathBuf,
-    stop: CancelToken,
+    cancel: CancelToken,
     transfer: Mutex<Transfer>,
 }
 
 #[derive(Debug)]
 struct Transfer {
     body: Body,
-    transferred: TransferTotals,
+    totals: TransferTotals,
     /// First bytes of the archive, which can be read again.
     front: Vec<u8>,
     piece: Vec<u8>,
     /// Offset of the first byte of `piece`.
-    piece_at: u64,
-    is_over: bool,
+    piece_offset_bytes: u64,
+    is_complete: bool,
 }
 
 impl StreamSource {
-    /// Requests a file, and repeats the request until the first bytes have arrived. Cancelling `stop`
-    /// ends all reads with an error.
+    /// Requests a file, and repeats the request until the first bytes have arrived. After `cancel`
+    /// is cancelled, reads fail.
     ///
     /// # Errors
     /// The server fails.
-    pub fn open(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
+    pub fn open(client: &Client, remote: Remote, cancel: CancelToken) -> Result<Self> {
         // Counts the request for the description of the file, which the caller made.
-        let mut transferred = TransferTotals { requests: 1, bytes: 0 };
-        let begun = Retries::new(READ_PATIENCE).run(&stop, || {
-            saturating_add_to(&mut transferred.requests, 1);
-            let mut body = client.open(&remote, None, &stop)?;
-            let first = body.next(client, &stop)?;
-            Ok((body, first.map(|first| first.to_vec())))
+        let mut totals = TransferTotals { requests: 1, bytes: 0 };
+        let opened = Retries::new(READ_PATIENCE).run(&cancel, || {
+            saturating_add_to(&mut totals.requests, 1);
+            let mut body = client.open(&remote, None, &cancel)?;
+            let first_piece = body.next(client, &cancel)?;
+            Ok((body, first_piece.map(|piece| piece.to_vec())))
         });
-        let (body, first) = begun.map_err(add_retry_hint)?;
+        let (body, first_piece) = opened.map_err(add_retry_hint)?;
         let mut transfer =
-            Transfer { body, transferred, front: Vec::new(), piece: Vec::new(), piece_at: 0, is_over: false };
-        transfer.take_piece(first);
+            Transfer { body, totals, front: Vec::new(), piece: Vec::new(), piece_offset_bytes: 0, is_complete: false };
+        transfer.replace_piece(first_piece);
         Ok(Self {
             client: client.clone(),
             path: PathBuf::from(show_url(&remote.url)),
             remote,
-            stop,
+            cancel,
             transfer: Mutex::new(transfer),
         })
     }
@@ -81,33 +81,33 @@ impl Transfer {
         if !front.is_empty() {
             return Ok(copy_at_most(front, buf));
         }
-        while !self.is_over && offset_bytes >= self.end() {
-            let next = self.body.next(&source.client, &source.stop).map_err(|error| add_retry_hint(error.into()))?;
-            self.take_piece(next.map(|piece| piece.to_vec()));
+        while !self.is_complete && offset_bytes >= self.piece_end() {
+            let next = self.body.next(&source.client, &source.cancel).map_err(|error| add_retry_hint(error.into()))?;
+            self.replace_piece(next.map(|piece| piece.to_vec()));
         }
-        let within = offset_bytes.checked_sub(self.piece_at);
-        match within.and_then(|within| self.piece.get(to_usize(within)..)) {
+        let offset_in_piece = offset_bytes.checked_sub(self.piece_offset_bytes);
+        match offset_in_piece.and_then(|offset_in_piece| self.piece.get(to_usize(offset_in_piece)..)) {
             Some(bytes) => Ok(copy_at_most(bytes, buf)),
-            None if self.is_over && within.is_some() => Ok(0),
-            None => Err(Error::failed("the server sends no ranges: what was sent before cannot be read again")
+            None if self.is_complete && offset_in_piece.is_some() => Ok(0),
+            None => Err(Error::failed("the server sends no ranges: bytes that were sent before cannot be read again")
                 .with_hint(hint::USE_FETCH)),
         }
     }
 
-    /// Replaces the piece by the next one; `None` at the end.
-    fn take_piece(&mut self, next: Option<Vec<u8>>) {
-        self.piece_at = self.end();
-        self.is_over = next.is_none();
+    /// Replaces the piece with the next one; `None` at the end.
+    fn replace_piece(&mut self, next: Option<Vec<u8>>) {
+        self.piece_offset_bytes = self.piece_end();
+        self.is_complete = next.is_none();
         self.piece = next.unwrap_or_default();
-        saturating_add_to(&mut self.transferred.bytes, self.piece.len() as u64);
-        if self.piece_at < FRONT_BYTES {
-            let kept_bytes = to_usize(FRONT_BYTES.saturating_sub(self.piece_at));
+        saturating_add_to(&mut self.totals.bytes, self.piece.len() as u64);
+        if self.piece_offset_bytes < FRONT_BYTES {
+            let kept_bytes = to_usize(FRONT_BYTES.saturating_sub(self.piece_offset_bytes));
             self.front.extend(self.piece.iter().take(kept_bytes));
         }
     }
 
-    fn end(&self) -> u64 {
-        self.piece_at.saturating_add(self.piece.len() as u64)
+    fn piece_end(&self) -> u64 {
+        self.piece_offset_bytes.saturating_add(self.piece.len() as u64)
     }
 }
 
@@ -121,7 +121,7 @@ impl Source for StreamSource {
     }
 
     fn transfer_totals(&self) -> Option<TransferTotals> {
-        Some(self.transfer.lock().transferred)
+        Some(self.transfer.lock().totals)
     }
 
     fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {

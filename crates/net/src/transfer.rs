@@ -22,8 +22,8 @@ pub struct Body {
     url: Url,
     response: Response,
     length_bytes: Option<u64>,
-    got_bytes: u64,
-    /// Time spent waiting since the transfer was last fast enough. Time between two calls does not count.
+    received_bytes: u64,
+    /// Time spent waiting since the transfer was last fast enough, without the time between two calls.
     recent_wait: Duration,
     /// Number of bytes that arrived during `recent_wait`.
     recent_bytes: u64,
@@ -77,15 +77,16 @@ impl Body {
             let Ok(arrival) = timeout(limit.saturating_sub(self.recent_wait), self.response.chunk()).await else {
                 return Err(self.too_slow_error(limit));
             };
-            let got_bytes = self.got_bytes;
-            let piece = arrival.map_err(|error| NetError::from_body(&self.url, &error.without_url(), got_bytes))?;
+            let received_bytes = self.received_bytes;
+            let piece =
+                arrival.map_err(|error| NetError::from_body(&self.url, &error.without_url(), received_bytes))?;
             let Some(piece) = piece else { return self.check_end().map(|()| None) };
             let piece_bytes = piece.len() as u64;
-            saturating_add_to(&mut self.got_bytes, piece_bytes);
+            saturating_add_to(&mut self.received_bytes, piece_bytes);
             if let Some(length) = self.length_bytes
-                && self.got_bytes > length
+                && self.received_bytes > length
             {
-                let why = format!("more bytes came than the {length} that were stated");
+                let why = format!("more bytes arrived than the {length} that were stated");
                 return Err(NetError::new(NetErrorKind::TooLong, &self.url, why));
             }
             self.recent_wait = self.recent_wait.saturating_add(start.elapsed());
@@ -100,11 +101,11 @@ impl Body {
 
     /// Checks that no bytes are missing at the end of the body.
     fn check_end(&self) -> Result<(), NetError> {
-        let got_bytes = self.got_bytes;
+        let received_bytes = self.received_bytes;
         match self.length_bytes {
-            Some(length) if got_bytes < length => {
-                let why = format!("ended early, after {} of {}", bytes(got_bytes), bytes(length));
-                Err(NetError::new(NetErrorKind::Truncated { got_bytes }, &self.url, why))
+            Some(length) if received_bytes < length => {
+                let why = format!("ended early, after {} of {}", bytes(received_bytes), bytes(length));
+                Err(NetError::new(NetErrorKind::Truncated { received_bytes }, &self.url, why))
             }
             _ => Ok(()),
         }
@@ -112,10 +113,10 @@ impl Body {
 
     fn too_slow_error(&self, limit: Duration) -> NetError {
         let limit = limit.as_secs_f32();
-        let received = bytes(self.got_bytes);
+        let received = bytes(self.received_bytes);
         let why = match self.recent_bytes {
-            0 => format!("nothing came for {limit} s, after {received}"),
-            few => format!("only {} came in {limit} s, after {received}", bytes(few)),
+            0 => format!("nothing arrived for {limit} s, after {received}"),
+            recent_bytes => format!("only {} arrived in {limit} s, after {received}", bytes(recent_bytes)),
         };
         NetError::new(NetErrorKind::Timeout, &self.url, why)
     }
@@ -138,7 +139,7 @@ fn body_from_response(
         (StatusCode::PARTIAL_CONTENT, Some(requested)) => {
             let sent = content_range(&url, headers)?;
             if sent.range != *requested {
-                return Err(bad("sent a different range than the requested one"));
+                return Err(bad("sent a range other than the requested one"));
             }
             let range_bytes = range_bytes(requested);
             if length_bytes.is_some_and(|length| length != range_bytes) {
@@ -162,7 +163,7 @@ fn body_from_response(
     }
     // If the response states no length, the length in `remote` is the limit.
     let length_bytes = length_bytes.or(remote.length_bytes);
-    Ok(Body { is_whole, url, response, length_bytes, got_bytes: 0, recent_wait: Duration::ZERO, recent_bytes: 0 })
+    Ok(Body { is_whole, url, response, length_bytes, received_bytes: 0, recent_wait: Duration::ZERO, recent_bytes: 0 })
 }
 
 /// True if both values are known and not equal.

@@ -24,7 +24,7 @@ const PIECE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 const CACHE_BYTES_MAX: usize = 24 * 1024 * 1024;
 
 /// Number of bytes at the end that are requested at once. The seek table and the index of mainnet's
-/// archives take 4 MB.
+/// archives fit into them.
 const TAIL_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Time after which a read gives up on a failing server. It is short, because a user waits.
@@ -37,24 +37,24 @@ pub struct UrlSource {
     mirror: Mirror,
     length_bytes: u64,
     path: PathBuf,
-    stop: CancelToken,
+    cancel: CancelToken,
     cache: Mutex<Cache>,
 }
 
 #[derive(Debug, Default)]
 struct Cache {
     /// Pieces in the order of their last use.
-    pieces: Vec<CachedRange>,
+    pieces: Vec<CachedPiece>,
     last_requested: Range<u64>,
 }
 
 #[derive(Debug)]
-struct CachedRange {
+struct CachedPiece {
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl CachedRange {
+impl CachedPiece {
     fn copy(&self, buf: &mut [u8], offset_bytes: u64) -> Option<usize> {
         let from = usize::try_from(offset_bytes.checked_sub(self.start)?).ok()?;
         let bytes = self.bytes.get(from..).filter(|bytes| !bytes.is_empty())?;
@@ -63,20 +63,20 @@ impl CachedRange {
 }
 
 impl UrlSource {
-    /// Opens a file: requests its size. Cancelling `stop` ends all reads with an error.
+    /// Opens a file: requests its size. After `cancel` is cancelled, reads fail.
     ///
     /// # Errors
     /// The server does not answer, does not state a size, or does not support ranges.
-    pub fn open(client: &Client, url: &Url, stop: CancelToken) -> Result<Self> {
-        let remote = client.head(url, &stop)?;
-        Self::from_remote(client, remote, stop)
+    pub fn open(client: &Client, url: &Url, cancel: CancelToken) -> Result<Self> {
+        let remote = client.head(url, &cancel)?;
+        Self::from_remote(client, remote, cancel)
     }
 
     /// Same as [`UrlSource::open`], for a file that was described by an earlier request.
     ///
     /// # Errors
     /// The server does not state a size, or does not support ranges.
-    pub fn from_remote(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
+    pub fn from_remote(client: &Client, remote: Remote, cancel: CancelToken) -> Result<Self> {
         let (Some(length_bytes), true) = (remote.length_bytes, remote.accepts_ranges) else {
             let message = format!("{}: the server does not send ranges of the file", show_url(&remote.url));
             return Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FETCH));
@@ -86,7 +86,7 @@ impl UrlSource {
             path: PathBuf::from(show_url(&remote.url)),
             mirror: Mirror::new(remote, READ_PATIENCE),
             length_bytes,
-            stop,
+            cancel,
             cache: Mutex::default(),
         })
     }
@@ -110,9 +110,9 @@ impl UrlSource {
         cache.last_requested.clone()
     }
 
-    fn fetch(&self, range: &Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let fetched = self.mirror.fetch_range(&self.client, range.clone(), &self.stop, &mut |_, bytes| {
-            take(bytes);
+    fn fetch(&self, range: &Range<u64>, on_bytes: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let fetched = self.mirror.fetch_range(&self.client, range.clone(), &self.cancel, &mut |_, bytes| {
+            on_bytes(bytes);
             Ok(bytes.len() as u64)
         });
         fetched.map_err(|error| match NetError::find_in(&error).map(NetError::kind) {
@@ -132,38 +132,38 @@ impl UrlSource {
         if let Some(copied) = self.cache.lock().copy(buf, offset_bytes) {
             return Ok(copied);
         }
-        // Large reads are not repeated: their bytes go directly to the caller, bypassing the cache.
+        // Large reads are not repeated, so their bytes bypass the cache.
         if wanted_bytes >= PIECE_BYTES_MIN && remaining_bytes > TAIL_BYTES {
-            let mut filled = 0usize;
+            let mut filled_bytes = 0usize;
             self.fetch(&(offset_bytes..offset_bytes.saturating_add(wanted_bytes)), &mut |bytes| {
-                let copied = copy_at_most(bytes, buf.get_mut(filled..).unwrap_or_default());
-                filled = filled.saturating_add(copied);
+                let copied = copy_at_most(bytes, buf.get_mut(filled_bytes..).unwrap_or_default());
+                filled_bytes = filled_bytes.saturating_add(copied);
             })?;
-            return Ok(filled);
+            return Ok(filled_bytes);
         }
         let range = self.choose_range(&mut self.cache.lock(), offset_bytes);
         let mut bytes = Vec::with_capacity(to_usize(range_bytes(&range)));
         self.fetch(&range, &mut |piece| bytes.extend_from_slice(piece))?;
-        let piece = CachedRange { start: range.start, bytes };
+        let piece = CachedPiece { start: range.start, bytes };
         let copied = piece.copy(buf, offset_bytes).unwrap_or_default();
-        self.cache.lock().keep(piece);
+        self.cache.lock().insert(piece);
         Ok(copied)
     }
 }
 
 impl Cache {
     fn copy(&mut self, buf: &mut [u8], offset_bytes: u64) -> Option<usize> {
-        for number in 0..self.pieces.len() {
-            if let Some(copied) = self.pieces.get(number)?.copy(buf, offset_bytes) {
-                let used = self.pieces.remove(number);
-                self.pieces.push(used);
+        for index in 0..self.pieces.len() {
+            if let Some(copied) = self.pieces.get(index)?.copy(buf, offset_bytes) {
+                let piece = self.pieces.remove(index);
+                self.pieces.push(piece);
                 return Some(copied);
             }
         }
         None
     }
 
-    fn keep(&mut self, piece: CachedRange) {
+    fn insert(&mut self, piece: CachedPiece) {
         self.pieces.push(piece);
         while self.pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() > CACHE_BYTES_MAX {
             self.pieces.remove(0);
@@ -185,14 +185,14 @@ impl Source for UrlSource {
     }
 
     fn transfer_totals(&self) -> Option<TransferTotals> {
-        // Adds the request for the description of the file.
+        // The request for the description of the file counts too.
         let requests = self.mirror.requests.load(Ordering::Relaxed).saturating_add(1);
         Some(TransferTotals { requests, bytes: self.mirror.useful_bytes() })
     }
 }
 
-/// Opens an archive on a server that sends ranges. Only the needed parts are read. Reads fail once
-/// the token is cancelled.
+/// Opens an archive on a server that sends ranges. Only the needed parts are read. After `cancel` is
+/// cancelled, reads fail.
 ///
 /// # Errors
 /// The server does not answer, does not state the file's length, or does not send ranges. Such an

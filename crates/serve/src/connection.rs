@@ -43,7 +43,7 @@ const TOO_MANY_CONNECTIONS: &[u8] =
 /// if the date is invalid.
 const NO_DATE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 37\r\nConnection: close\r\n\r\n\
-    the clock of this server says no date";
+    the clock of this server is outside the years 1970 to 9999";
 
 #[derive(Clone)]
 pub enum Site {

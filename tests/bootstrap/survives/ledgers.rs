@@ -247,7 +247,7 @@ fn a_run_waits_for_a_server_that_is_away_for_the_incremental() {
     let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
-    assert!(output.stderr.contains("asked again in"), "{output:?}");
+    assert!(output.stderr.contains("asking again in"), "{output:?}");
     assert!(output.stderr.contains(" UTC: "), "the warning has the time: {output:?}");
 }
 
