@@ -17,10 +17,10 @@ use slotpress_read::catalog::ListedArchive;
 use slotpress_read::{StagedFile, unix_ns};
 use slotpress_stores::UploadState;
 
-const NAME: &str = "journal.json";
+const FILE_NAME: &str = "journal.json";
 
-/// Limit on the file's length, in bytes. Of a longer file, only this part is read.
-const BYTES_MAX: u64 = 16 << 20;
+/// Maximum number of bytes that are read from the file. A longer file is therefore not a journal.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum number of refused archives to remember: those of the highest slots. A validator's
 /// directory holds about ten.
@@ -38,6 +38,7 @@ pub struct PublishJournal {
 pub struct JournalEntries {
     /// Identity of each file of the validator when it was pinned, by name.
     pub pins: BTreeMap<String, FileIdentity>,
+    /// Identity of each file that failed its checks, by name.
     pub refused: BTreeMap<String, FileIdentity>,
     /// Start of the last incremental archive's preparation, in Unix seconds.
     pub incremental_unix_seconds: Option<u64>,
@@ -78,8 +79,8 @@ impl FileIdentity {
             && (self.modified_ns == other.modified_ns || (self.device, self.inode) != (other.device, other.inode))
     }
 
-    /// True if the file was modified within this time before `now`. False for a time in the future:
-    /// the clock has jumped back since.
+    /// True if the file was modified within this time before `now`; false if it was modified after
+    /// `now`, because then the clock has jumped back since.
     pub fn is_modified_within(&self, time: Duration, now: SystemTime) -> bool {
         let age_ns = unix_ns(now).checked_sub(self.modified_ns);
         age_ns.is_some_and(|age_ns| Duration::from_nanos(age_ns) < time)
@@ -101,14 +102,14 @@ impl PublishJournal {
     /// Reads the journal; a missing file is an empty journal. Fails if the file is not a journal.
     pub fn open(dir: Arc<KeptDir>) -> Result<Self> {
         let mut entries = JournalEntries::default();
-        if dir.stat_entry(NAME)?.is_some() {
-            let path = dir.path_of(NAME);
+        if dir.stat_entry(FILE_NAME)?.is_some() {
+            let path = dir.path_of(FILE_NAME);
             let mut json = Vec::new();
-            let mut file = dir.open_file(NAME)?.take(BYTES_MAX);
+            let mut file = dir.open_file(FILE_NAME)?.take(FILE_BYTES_MAX);
             file.read_to_end(&mut json).or_path("read", &path)?;
             entries = serde_json::from_slice(&json).map_err(|error| {
                 Error::damaged(format!("{} is not a journal of slotpress: {error}", path.escaped()))
-                    .with_hint("remove it: nothing is lost, because the targets say what is published")
+                    .with_hint("remove it: no archive is lost, because the targets say what is published")
             })?;
         }
         Ok(Self { dir, entries: Mutex::new(entries) })
@@ -120,23 +121,23 @@ impl PublishJournal {
         entries.refused.iter().filter_map(parse).collect()
     }
 
-    pub fn read<R>(&self, look: impl FnOnce(&JournalEntries) -> R) -> R {
-        look(&self.entries.lock())
+    pub fn read<R>(&self, read: impl FnOnce(&JournalEntries) -> R) -> R {
+        read(&self.entries.lock())
     }
 
     /// Changes the entries, and replaces the file if they differ.
     pub fn change<R>(&self, change: impl FnOnce(&mut JournalEntries) -> R) -> Result<R> {
         // Keep the lock until the file is written: an older version must not overwrite a newer one.
         let mut entries = self.entries.lock();
-        let mut new = entries.clone();
-        let result = change(&mut new);
-        if new != *entries {
+        let mut changed = entries.clone();
+        let result = change(&mut changed);
+        if changed != *entries {
             let file = StagedFile::create_in(&self.dir)?.replace(true);
             // Cannot fail: the structures are plain, and map keys are strings.
-            let json = serde_json::to_vec(&new).unwrap_or_default();
+            let json = serde_json::to_vec(&changed).unwrap_or_default();
             file.file().write_all(&json).or_path("write", file.path())?;
-            file.publish(NAME)?;
-            *entries = new;
+            file.publish(FILE_NAME)?;
+            *entries = changed;
         }
         Ok(result)
     }

@@ -82,8 +82,7 @@ pub struct PublishOptions {
     pub check: CheckOptions,
     /// Publishes archives as they are after checking them, without recompressing. Default: false.
     pub as_is: bool,
-    /// Minimum time between two incremental archives. Full ones are all published. Default: 5
-    /// minutes.
+    /// Minimum time between two incremental archives; full ones do not wait. Default: 5 minutes.
     pub every: Duration,
     /// Limit on the size of all pinned archives in bytes; archives that do not fit are left out.
     /// Default: none.
@@ -116,9 +115,9 @@ pub struct PublishOptions {
     pub once: bool,
 }
 
-/// Time for which requests to a store are repeated before the target counts as failed. The restart
-/// of a store makes its buckets unreachable for a minute or two: that is only a warning. After a
-/// failure, the target is left alone for a while; parts already sent are kept.
+/// Time for which requests to a store are repeated before the target counts as failed. A store that
+/// restarts is unreachable for a minute or two, which is only a warning. After a failure, the target is
+/// left alone for a while; parts already sent are kept.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
 impl PublishOptions {
@@ -155,7 +154,9 @@ impl PublishOptions {
     }
 
     fn validator_dirs(&self) -> Vec<PathBuf> {
-        [&self.snapshots].into_iter().chain(&self.incremental_snapshots).cloned().collect()
+        let mut dirs = vec![self.snapshots.clone()];
+        dirs.extend(self.incremental_snapshots.clone());
+        dirs
     }
 
     fn check_rebasing(&self) -> Result<()> {
@@ -167,7 +168,8 @@ impl PublishOptions {
             return Err(Error::usage(message).with_hint("keep at least as many rebased archives as are made"));
         }
         if onto > 0 && !self.targets.iter().any(|target| matches!(target, Target::Dir(_))) {
-            let message = "nothing can be rebased: both full archives are read twice, and no target is a directory";
+            let message =
+                "nothing can be rebased: a rebase reads two full archives twice, and no target is a directory";
             return Err(Error::usage(message)
                 .with_hint("add a directory as a target: rebased archives are made there, and go to all targets"));
         }
@@ -175,8 +177,8 @@ impl PublishOptions {
     }
 }
 
-/// Default directory of pins: the snapshots directory's name with `.publish` appended. It is on the
-/// same file system unless `snapshots` is a mount point.
+/// Returns the default directory of pins: the path of the snapshots directory with `.publish` appended.
+/// It is on the same file system unless `snapshots` is a mount point.
 fn pins_beside(snapshots: &Path) -> PathBuf {
     // A path such as `.` has no file name until it is resolved.
     let resolved = snapshots.canonicalize().unwrap_or_else(|_| snapshots.to_path_buf());

@@ -19,22 +19,22 @@ use slotpress_read::{Catalog, FileFault, judge_file, read_newest_bank_times, sca
 use super::PublishOptions;
 use super::act::index::PreparedArchive;
 use super::act::pins::{PinDir, PinResult, check_dirs, remove_if_present, scan_open_dir};
-use super::act::{PublishRun, TICK, loops, target};
+use super::act::{PublishRun, WORK_CHECK_INTERVAL, loops, target};
 use super::decide::{Actions, DamagedArchive, Planner, ScanResult};
 use super::journal::{FileIdentity, PublishJournal};
 use super::report::Reporter;
 use super::report::event::PublishEvent;
 
-/// A file modified within this time may be incomplete because it is being written.
-pub const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
+/// Time without a change after which a file counts as complete: before that, it may still be written.
+pub const QUIET_TIME: Duration = Duration::from_secs(60);
 
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of scans in a row, each to find the changes that followed the previous one. After
-/// them, events are reported.
+/// Maximum number of scans in a row, each of which finds what changed after the one before. After the
+/// last one, events are reported.
 const SCANS_MAX: usize = 8;
 
-/// Publishes archives until the user interrupts it, or with [`PublishOptions::once`] until
+/// Publishes archives until `progress` is interrupted, or with [`PublishOptions::once`] until
 /// everything present is published. Blocks meanwhile. Calls `on_event` on the calling thread.
 ///
 /// # Errors
@@ -74,14 +74,14 @@ pub fn publish(
             let mut threads =
                 vec![spawn(scope, || loops::prepare_archives(run))?, spawn(scope, || loops::rebase_archives(run))?];
             for number in 0..options.targets.len() {
-                threads.push(spawn(scope, move || target::publish_to(run, number))?);
+                threads.push(spawn(scope, move || target::publish_to_target(run, number))?);
             }
             let outcome = watcher.watch(&threads);
             run.run_end.cancel();
-            // A run with `--once` has no work left when it is over; interrupted threads end soon.
+            // Waiting is short: no thread has work left after a run with `--once`, and others are interrupted.
             let joined =
                 threads.into_iter().try_for_each(|thread| thread.join().map_err(|payload| panic_error(&*payload)));
-            watcher.report();
+            watcher.report_events();
             watcher.reporter.end();
             joined.and(outcome).and_then(|()| watcher.take_result())
         });
@@ -99,13 +99,13 @@ struct Watcher<'r, 'e> {
 }
 
 impl Watcher<'_, '_> {
-    /// Works until the user interrupts it, or with `--once` until everything is done. Also ends after a
-    /// loop has panicked.
-    fn watch(&mut self, loops: &[ScopedJoinHandle<'_, ()>]) -> Result<()> {
+    /// Works until the user interrupts it, or with `--once` until everything is done. Also ends when one
+    /// of the threads has panicked.
+    fn watch(&mut self, threads: &[ScopedJoinHandle<'_, ()>]) -> Result<()> {
         let planner = &self.run.planner;
         let progress = self.run.progress;
         self.reporter.begin();
-        while !progress.is_interrupted() && !loops.iter().any(ScopedJoinHandle::is_finished) {
+        while !progress.is_interrupted() && !threads.iter().any(ScopedJoinHandle::is_finished) {
             if self.run.update(|planner| planner.is_scan_due()) {
                 let result = self.scan_and_act();
                 if self.run.update(|planner| planner.record_scan_end(result))? {
@@ -114,11 +114,11 @@ impl Watcher<'_, '_> {
             }
             self.reporter.update_status(&planner.lock(), free_bytes(&*self.run.pins.top));
             let start = Instant::now();
-            while !self.report() && !progress.is_interrupted() && start.elapsed() < SCAN_INTERVAL {
+            while !self.report_events() && !progress.is_interrupted() && start.elapsed() < SCAN_INTERVAL {
                 self.reporter.poll_hooks();
                 let mut planner = planner.lock();
                 if !planner.has_results && planner.events.is_empty() {
-                    self.run.planner_changed.wait_for(&mut planner, TICK);
+                    self.run.planner_changed.wait_for(&mut planner, WORK_CHECK_INTERVAL);
                 }
             }
         }
@@ -127,7 +127,7 @@ impl Watcher<'_, '_> {
     }
 
     /// Reports the planner's events. Returns true if a task has ended.
-    fn report(&mut self) -> bool {
+    fn report_events(&mut self) -> bool {
         let mut planner = self.run.planner.lock();
         let events = mem::take(&mut planner.events);
         let has_results = mem::take(&mut planner.has_results);
@@ -141,7 +141,7 @@ impl Watcher<'_, '_> {
         has_results
     }
 
-    /// Scans and acts until the actions change nothing that a scan finds, at most [`SCANS_MAX`] times.
+    /// Scans and acts until no action calls for another scan, at most [`SCANS_MAX`] times.
     /// Returns true if a run with `--once` is over.
     fn scan_and_act(&mut self) -> Result<bool> {
         for _ in 0..SCANS_MAX {
@@ -177,27 +177,28 @@ impl Watcher<'_, '_> {
             entries.incremental_unix_seconds
         })?;
         self.ready = ready;
-        let prepared = |archive: &ListedArchive| PreparedArchive {
+        let to_prepared = |archive: &ListedArchive| PreparedArchive {
             archive: archive.clone(),
             slot_time: self.ready.slot_time,
             epoch_schedule: self.ready.epoch_schedule,
         };
         Ok(ScanResult {
-            // A time in the future was written before the clock jumped back, and is ignored.
+            // A start in the future was recorded before the clock jumped back, and is ignored.
             since_incremental: incremental_start
                 .and_then(|start| since_1970(now()).as_secs().checked_sub(start))
                 .map(Duration::from_secs),
-            ready: self.ready.archives().iter().map(prepared).collect(),
+            ready: self.ready.archives().iter().map(to_prepared).collect(),
             seen: seen.archives().to_vec(),
             pinned: pinned.archives().to_vec(),
         })
     }
 
-    /// Pins, unpins and removes archives. Returns true if the next scan will find a change.
+    /// Pins, unpins and removes archives. Returns true if another scan is needed.
     fn act(&self, actions: Actions) -> Result<bool> {
         let pins = &self.run.pins;
-        let mut has_changed = !(actions.damaged.is_empty() && actions.unpin.is_empty() && actions.delete.is_empty());
-        for damaged in actions.damaged {
+        let mut is_scan_needed =
+            !(actions.quarantine.is_empty() && actions.unpin.is_empty() && actions.delete.is_empty());
+        for damaged in actions.quarantine {
             self.quarantine(damaged)?;
         }
         for name in actions.unpin {
@@ -208,22 +209,21 @@ impl Watcher<'_, '_> {
             let identity = FileIdentity::from(&archive);
             self.run.journal.change(|entries| entries.pins.insert(name.to_string(), identity))?;
             let result = pin_if_whole(&archive, self.run)?;
-            has_changed |= !matches!(result, PinResult::Gone | PinResult::NotYet);
+            is_scan_needed |= !matches!(result, PinResult::Gone | PinResult::NotYet);
             self.run.update(|planner| planner.record_pin(archive, result));
         }
         for name in actions.delete {
             remove_if_present(&pins.ready, &name.to_string())?;
         }
-        Ok(has_changed)
+        Ok(is_scan_needed)
     }
 
     fn quarantine(&self, damaged: DamagedArchive) -> Result<()> {
-        let kept = self.run.pins.quarantine(&damaged.name);
-        if let Err(error) = &kept {
+        // A failure must not prevent the report.
+        let kept = self.run.pins.quarantine(&damaged.name).unwrap_or_else(|error| {
             self.run.progress.warn(&error.to_string());
-        }
-        // Report this before anything else can fail.
-        let kept = kept.ok().flatten();
+            None
+        });
         self.run.report(PublishEvent::Refused { name: damaged.name.clone(), error: damaged.error, kept });
         self.run.journal.change(|entries| entries.refuse(&damaged.name, damaged.file))
     }
@@ -248,7 +248,7 @@ impl Watcher<'_, '_> {
 fn pin_if_whole(archive: &ListedArchive, run: &PublishRun<'_>) -> Result<PinResult> {
     match judge_file(archive).err() {
         None | Some(FileFault::Unreadable) => run.pins.pin(archive, run.options.writer),
-        Some(_) if archive.age(now()) < WRITTEN_WITHIN => Ok(PinResult::NotYet),
+        Some(_) if archive.age(now()) < QUIET_TIME => Ok(PinResult::NotYet),
         Some(fault) => {
             let message = format!("{}: {fault}", archive.path().escaped());
             Ok(PinResult::Damaged(Error::damaged(message)))

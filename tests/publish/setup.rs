@@ -14,8 +14,8 @@ pub use crate::common::listed::file_names;
 use crate::common::listed::objects;
 use crate::common::*;
 
-/// Returns archives in the order in which a validator writes them. They are fixtures, and archives of
-/// the fixtures' ledgers.
+/// Returns archives in the order in which a validator writes them: fixtures, and archives made of the
+/// fixtures' ledgers.
 pub fn chain_archives() -> &'static Vec<PathBuf> {
     static CHAIN: OnceLock<(TempDir, Vec<PathBuf>)> = OnceLock::new();
     let (_, chain) = CHAIN.get_or_init(|| {
@@ -130,7 +130,7 @@ impl Setup {
     }
 }
 
-/// Dates a file two minutes back, as if it had not changed for a while.
+/// Sets a file's modification time two minutes back, as if it had not changed for a while.
 pub fn backdate(path: &Path) {
     let file = fs::File::options().write(true).open(path).expect("open");
     file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");

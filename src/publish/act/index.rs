@@ -1,6 +1,5 @@
 //! The index of a target lists its archives. `latest.json` names the newest pair of them, and is
-//! written last. An archive is listed only after it is complete and checked, and its name never
-//! changes.
+//! written last. An archive is listed only once it is checked, and complete under its final name.
 
 use std::convert::identity;
 use std::time::{Duration, SystemTime};
@@ -19,22 +18,22 @@ use slotpress_stores::{Attribute, Attributes, Condition, PutOutcome, Store};
 
 use crate::publish::report::event::state_check_label;
 
-const INDEX: &str = "archives";
+const INDEX_NAME: &str = "archives";
 
 /// Maximum number of attempts to write an index that other publishers keep changing. If all of them
 /// fail, something else is wrong.
 const ATTEMPTS_MAX: u32 = 16;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Cache-Control header: readers may reuse the index for 5 seconds.
-const INDEX_CACHE: &str = "public, max-age=5";
+/// Cache-Control header of index and `latest.json`: readers may reuse them for 5 seconds.
+const CACHE_CONTROL: &str = "public, max-age=5";
 
 #[derive(Clone, Debug)]
 pub struct IndexedStore {
     pub store: Store,
     /// Directory of the index. The index has the same path as the list of `slotpress serve`, so the same
     /// programs can read both.
-    index: Store,
+    index_dir: Store,
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +65,7 @@ pub struct TargetIndex {
 }
 
 impl TargetIndex {
+    /// Returns a catalog of these archives, with the durations of slots and epochs of this index.
     fn catalog_of(&self, archives: impl IntoIterator<Item = ListedArchive>) -> Catalog {
         let mut catalog = Catalog::new(archives);
         (catalog.slot_time, catalog.epoch_schedule) = (self.catalog.slot_time, self.catalog.epoch_schedule);
@@ -84,15 +84,15 @@ impl TargetIndex {
             ..ListedArchive::new(archive.name.clone(), "", archive.size_bytes)
         };
         self.catalog = self.catalog_of(self.catalog.archives().iter().cloned().chain([listed]));
-        // The durations of slots and epochs are taken from the newest full archive.
+        // The durations of slots and epochs are those of the last full archive.
         if archive.is_full() || self.catalog.slot_time.source() == SlotTimeSource::Assumed {
             self.catalog.slot_time = ready.slot_time;
             self.catalog.epoch_schedule = ready.epoch_schedule.or(self.catalog.epoch_schedule);
         }
     }
 
-    /// Removes from the index the archives that `keep` permits to remove once `next` is added, and
-    /// returns their names. Never removes the newest pair.
+    /// Removes the archives that `keep` does not retain once `next` is added, and returns their names.
+    /// Never removes the newest pair.
     fn prune(&mut self, keep: &Keep, next: Option<&PreparedArchive>, now: SystemTime) -> Vec<String> {
         let newest_pair = self.newest_pair();
         let mut archives = self.catalog.archives().to_vec();
@@ -122,7 +122,7 @@ impl TargetIndex {
         pruned
     }
 
-    /// Returns the pair that a node would choose: a full archive, and an incremental one based on it.
+    /// Returns the archives that a node would choose: a full one, and an incremental one based on it.
     fn newest_pair(&self) -> Vec<ListedArchive> {
         let mut pair = Vec::new();
         if let Some(choice) = self.catalog.choice() {
@@ -149,37 +149,37 @@ struct PublishedFields {
 }
 
 fn index_dir_names() -> impl Iterator<Item = &'static str> {
-    let dirs = LISTING_PATH.trim_end_matches(INDEX);
+    let dirs = LISTING_PATH.trim_end_matches(INDEX_NAME);
     dirs.split('/').filter(|name| !name.is_empty())
 }
 
 impl IndexedStore {
     /// Opens the index of a target. Returns `None` if its directory is missing.
     pub fn open(store: &Store) -> Result<Option<Self>> {
-        let mut index = store.clone();
+        let mut index_dir = store.clone();
         for name in index_dir_names() {
-            let Some(dir) = index.open_dir(name)? else { return Ok(None) };
-            index = dir;
+            let Some(dir) = index_dir.open_dir(name)? else { return Ok(None) };
+            index_dir = dir;
         }
-        Ok(Some(Self { store: store.clone(), index }))
+        Ok(Some(Self { store: store.clone(), index_dir }))
     }
 
     pub fn open_or_create(store: &Store) -> Result<Self> {
-        let mut index = store.clone();
+        let mut index_dir = store.clone();
         for name in index_dir_names() {
-            index = index.open_or_create_dir(name)?;
+            index_dir = index_dir.open_or_create_dir(name)?;
         }
-        Ok(Self { store: store.clone(), index })
+        Ok(Self { store: store.clone(), index_dir })
     }
 
     /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is
     /// not an index.
     pub fn read(&self, progress: &dyn Progress) -> Result<TargetIndex> {
-        let Some(file) = self.index.get_small_file(INDEX, INDEX_BYTES_MAX, progress)? else {
+        let Some(file) = self.index_dir.get_small_file(INDEX_NAME, INDEX_BYTES_MAX, progress)? else {
             return Ok(TargetIndex { catalog: Catalog::default(), condition: Condition::Absent });
         };
         let catalog = parse_list(&file.bytes, "").ok_or_else(|| {
-            Error::failed(format!("{} is not an index of archives", self.index.location_of(INDEX)))
+            Error::failed(format!("{} is not an index of archives", self.index_dir.location_of(INDEX_NAME)))
                 .with_hint("choose another target: another program wrote the files there")
         })?;
         Ok(TargetIndex { catalog, condition: if_unchanged(file.etag) })
@@ -187,8 +187,8 @@ impl IndexedStore {
 
     /// Changes the index and `latest.json`. Removes archives from the index as `keep` permits;
     /// `on_prune` receives their names before readers can see the change. Fails if the target fails or
-    /// does not keep a document, or if other programs keep changing the documents.
-    pub fn publish(
+    /// loses a document, or if other programs keep changing the documents.
+    pub fn update(
         &self,
         step: IndexStep<'_>,
         keep: &Keep,
@@ -202,7 +202,7 @@ impl IndexedStore {
             // condition for writing fails, and the attempt is repeated.
             let latest = self.store.get_small_file(LATEST_JSON, INDEX_BYTES_MAX, progress)?;
             let latest_catalog = latest.as_ref().and_then(|latest| parse_list(&latest.bytes, "")).unwrap_or_default();
-            let condition = latest.map_or(Condition::Absent, |latest| if_unchanged(latest.etag));
+            let latest_condition = latest.map_or(Condition::Absent, |latest| if_unchanged(latest.etag));
             let mut index = self.read(progress)?;
             let now = clock::now();
             let next = match step {
@@ -214,15 +214,15 @@ impl IndexedStore {
                 IndexStep::Repair => None,
             };
             let pruned = index.prune(keep, next, now);
-            let is_latest_right = names_of(latest_catalog.archives()) == names_of(&index.newest_pair());
-            if !matches!(step, IndexStep::Add(_)) && pruned.is_empty() && is_latest_right {
+            let is_latest_correct = names_of(latest_catalog.archives()) == names_of(&index.newest_pair());
+            if !matches!(step, IndexStep::Add(_)) && pruned.is_empty() && is_latest_correct {
                 return Ok(index);
             }
             if !pruned.is_empty() {
                 on_prune(pruned)?;
             }
             let json = index.list_json(&index.catalog, ArchiveFields::with_path_from_list, now);
-            if !put_document(&self.index, INDEX, &json, &index.condition, progress)? {
+            if !put_document(&self.index_dir, INDEX_NAME, &json, &index.condition, progress)? {
                 continue;
             }
             // Without a full archive, no node could boot, so `latest.json` is not written.
@@ -231,11 +231,11 @@ impl IndexedStore {
                 return Ok(index);
             }
             let json = index.list_json(&newest, identity, now);
-            if put_document(&self.store, LATEST_JSON, &json, &condition, progress)? {
+            if put_document(&self.store, LATEST_JSON, &json, &latest_condition, progress)? {
                 return Ok(index);
             }
         }
-        let location = self.index.location_of(INDEX);
+        let location = self.index_dir.location_of(INDEX_NAME);
         let message = format!(
             "{location}: what was written there is replaced again and again: another program writes it, or the store \
              keeps the old one"
@@ -256,7 +256,7 @@ impl IndexedStore {
 /// Writes a document. Returns false if another program has changed it since it was read.
 fn put_document(store: &Store, name: &str, json: &str, condition: &Condition, progress: &dyn Progress) -> Result<bool> {
     let headers =
-        Attributes::from_iter([(Attribute::ContentType, "application/json"), (Attribute::CacheControl, INDEX_CACHE)]);
+        Attributes::from_iter([(Attribute::ContentType, "application/json"), (Attribute::CacheControl, CACHE_CONTROL)]);
     let put = store.put_small_file(name, json.as_bytes(), &headers, condition, progress)?;
     Ok(put != PutOutcome::Refused)
 }

@@ -15,7 +15,7 @@ use super::PublishRun;
 use super::index::IndexedStore;
 use crate::archive::encoding::EncodingOptions;
 use crate::publish::decide::{EndedTask, PinnedSource, Planner, RebaseTask};
-use crate::publish::watcher::WRITTEN_WITHIN;
+use crate::publish::watcher::QUIET_TIME;
 use crate::rebase::{RebaseOptions, rebase};
 use crate::recompress::{RecompressOptions, recompress};
 
@@ -27,7 +27,7 @@ pub fn prepare_archives(run: &PublishRun<'_>) {
         let key = name.to_string();
         let pin = run.journal.read(|entries| entries.pins.get(&key).copied());
         let file = pin.unwrap_or_default();
-        let is_quiet = !file.is_modified_within(elapsed + WRITTEN_WITHIN, now());
+        let is_quiet = !file.is_modified_within(elapsed + QUIET_TIME, now());
         let source = Some(PinnedSource { file, is_quiet });
         run.update(|planner| planner.queue_ended_task(EndedTask { name, result, elapsed, source }));
     }
@@ -79,26 +79,25 @@ fn check_as_is(path: &Path, check: CheckOptions, encoding: &EncodingOptions, pro
     verify(&Snapshot::archive(path), &options, progress)?.require_ok()
 }
 
-fn run_rebase(run: &PublishRun<'_>, RebaseTask { name, target, stop }: &RebaseTask) -> Result<()> {
+fn run_rebase(run: &PublishRun<'_>, RebaseTask { name, target_number, stop }: &RebaseTask) -> Result<()> {
     panic_point("rebasing");
     if let Err(error) = lower_priority(NICENESS_MAX) {
         run.progress.warn(&format!("cannot lower the priority for rebasing: {error}"));
     }
     let progress = &stop.with(run.progress);
     let options = run.options;
-    let target = &options.targets[*target];
-    let gone = || Error::failed(format!("{target} no longer has its full archives"));
+    let target = &options.targets[*target_number];
+    let missing_error = || Error::failed(format!("{target} no longer has both full archives"));
     let store = Store::open(target, &options.stores, &run.client)?;
-    let index = IndexedStore::open(&store)?.ok_or_else(gone)?.read(progress)?;
-    let mut fulls = Vec::from_iter(index.catalog.archives().iter().map(|archive| &archive.name));
-    fulls.retain(|name| name.base_slot.is_none());
-    let open = |full: Option<&&ArchiveName>| {
-        let full = full.ok_or_else(gone)?;
-        let source = store.open_source(&full.to_string(), stop.clone())?;
-        Ok::<_, Error>(ArchiveInput::from_source(source, Some((*full).clone())))
+    let index = IndexedStore::open(&store)?.ok_or_else(missing_error)?.read(progress)?;
+    let open_full = |is_wanted: &dyn Fn(&ArchiveName) -> bool| {
+        let mut fulls = index.catalog.archives().iter().filter(|archive| archive.is_full());
+        let full = fulls.find(|full| is_wanted(&full.name)).ok_or_else(missing_error)?;
+        let source = store.open_source(&full.name.to_string(), stop.clone())?;
+        Ok::<_, Error>(ArchiveInput::from_source(source, Some(full.name.clone())))
     };
-    let new = open(fulls.iter().find(|full| (full.slot, full.hash) == (name.slot, name.hash)))?;
-    let onto = open(fulls.iter().find(|full| Some(full.slot) == name.base_slot))?;
+    let new = open_full(&|full| (full.slot, full.hash) == (name.slot, name.hash))?;
+    let onto = open_full(&|full| Some(full.slot) == name.base_slot)?;
     let rebase_options = RebaseOptions::new(Snapshot::Archive(new), onto)
         .encoding(options.encoding.clone())
         .check(options.check.clone());

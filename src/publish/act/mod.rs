@@ -18,14 +18,14 @@ use super::journal::PublishJournal;
 use super::report::event::PublishEvent;
 
 /// Interval between checks for work, and for an interruption by the user.
-pub const TICK: Duration = Duration::from_millis(50);
+pub const WORK_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 pub struct PublishRun<'a> {
     pub options: &'a PublishOptions,
     pub pins: PinDir,
     pub journal: PublishJournal,
     pub client: Client,
-    /// Interrupts all threads at the user's request, and at the end of the run.
+    /// Is interrupted at the user's request, and by `run_end`.
     pub progress: &'a dyn Progress,
     pub run_end: CancelToken,
     pub planner: Mutex<Planner<'a>>,
@@ -41,11 +41,12 @@ impl<'a> PublishRun<'a> {
             if let Some(work) = begin(&mut planner) {
                 return Some(work);
             }
-            self.planner_changed.wait_for(&mut planner, TICK);
+            self.planner_changed.wait_for(&mut planner, WORK_CHECK_INTERVAL);
         }
         None
     }
 
+    /// Changes the planner, and wakes the threads that wait for work.
     pub fn update<T>(&self, change: impl FnOnce(&mut Planner<'a>) -> T) -> T {
         let mut planner = self.planner.lock();
         planner.set_time(Instant::now());

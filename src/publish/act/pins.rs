@@ -29,8 +29,8 @@ const QUARANTINE: &str = "quarantine";
 /// Number of newest damaged archives kept: enough for a diagnosis without filling the disk.
 const QUARANTINED_MAX: usize = 3;
 
-const NOT_OURS: &str = ": run as the user that owns it, usually the validator's";
-const OTHER_MOUNT: &str = ": the pins are on another mount (each path of ReadWritePaths= in a unit is one)";
+const OTHER_OWNER: &str = ": run as the user that owns it, usually the validator's";
+const OTHER_MOUNT: &str = ": the pins are on another mount (in a systemd unit, each path of ReadWritePaths= is one)";
 
 /// Errors which mean that the file system cannot make a copy that shares blocks.
 const CLONE_UNSUPPORTED: [Errno; 6] =
@@ -72,7 +72,7 @@ impl PinDir {
         let path = options.pins.as_path();
         let top = KeptDir::open_or_create(path, &mut |_, _| {})?;
         if try_lock(&top).or_path("lock", path)? == LockAttempt::Busy {
-            let holder = lock_holder(&top).map_or("another process".to_string(), |by| by.to_string());
+            let holder = lock_holder(&top).map_or("another process".to_string(), |holder| holder.to_string());
             let message = format!("{} is in use by {holder}", path.escaped());
             return Err(Error::new(ErrorKind::InUse, message).with_hint(hint::OTHER_PINS));
         }
@@ -92,7 +92,7 @@ impl PinDir {
         let ready = open_dir(READY)?;
         let quarantine = open_dir(QUARANTINE)?;
         // Remove temporary files of a killed run now: they may be as long as archives, and this run
-        // may never write one.
+        // may write no file, which would remove them too.
         for dir in [&pinned, &ready] {
             remove_stale_files(dir)?;
         }
@@ -112,8 +112,8 @@ impl PinDir {
         DirSink::from_dir(self.ready.clone()).replace(true)
     }
 
-    /// Pins an archive by a copy that shares its blocks (a reflink); if only Agave writes, first by
-    /// a hard link.
+    /// Pins an archive by a copy that shares its blocks (a reflink). If only Agave writes archives, tries
+    /// a hard link first.
     pub fn pin(&self, archive: &ListedArchive, writer: Option<Writer>) -> Result<PinResult> {
         let why = match writer {
             Some(Writer::Agave) => match self.pin_by_link(archive)? {
@@ -131,13 +131,13 @@ impl PinDir {
     fn pin_by_link(&self, archive: &ListedArchive) -> Result<PinResult> {
         let path = archive.path();
         let why = match link_archive(archive, &self.pinned)? {
-            Link::Made => return Ok(PinResult::Pinned),
-            Link::FileReplaced | Link::Failed(Errno::EXIST) => return Ok(PinResult::NotYet),
-            Link::Failed(Errno::NOENT) => return Ok(PinResult::Gone),
-            Link::Failed(error @ (Errno::PERM | Errno::ACCESS)) => format!("{error}{NOT_OURS}"),
-            Link::Failed(error @ Errno::XDEV) => format!("{error}{OTHER_MOUNT}"),
-            Link::Failed(error @ (Errno::MLINK | Errno::OPNOTSUPP)) => error.to_string(),
-            Link::Failed(error) => return Err(Error::io("pin", &path, &error.into())),
+            LinkResult::Made => return Ok(PinResult::Pinned),
+            LinkResult::FileReplaced | LinkResult::Failed(Errno::EXIST) => return Ok(PinResult::NotYet),
+            LinkResult::Failed(Errno::NOENT) => return Ok(PinResult::Gone),
+            LinkResult::Failed(error @ (Errno::PERM | Errno::ACCESS)) => format!("{error}{OTHER_OWNER}"),
+            LinkResult::Failed(error @ Errno::XDEV) => format!("{error}{OTHER_MOUNT}"),
+            LinkResult::Failed(error @ (Errno::MLINK | Errno::OPNOTSUPP)) => error.to_string(),
+            LinkResult::Failed(error) => return Err(Error::io("pin", &path, &error.into())),
         };
         let why = format!("cannot link {}: {why}", path.escaped());
         Ok(PinResult::Impossible(why))
@@ -190,10 +190,10 @@ impl PinDir {
             return Ok(None);
         }
         let path = self.quarantine.path_of(&name);
-        // Remove the old name first: if both names are hard links to one file (an archive that
-        // failed, then grew), rename would keep both.
+        // Remove the old file first: if both names are hard links to one file (an archive that
+        // failed, then grew), `rename` would leave both in place.
         remove_if_present(&self.quarantine, &name)?;
-        self.pinned.rename(&name, &self.quarantine, &name).or_path("keep aside", &path)?;
+        self.pinned.rename(&name, &self.quarantine, &name).or_path("move aside", &path)?;
         let mut kept = scan_open_dir(&self.quarantine, scan_names)?.archives().to_vec();
         kept.sort_by_key(|archive| Reverse(archive.name.slot));
         for old in kept.iter().skip(QUARANTINED_MAX) {
@@ -204,25 +204,25 @@ impl PinDir {
 }
 
 #[derive(Debug)]
-pub enum Link {
+pub enum LinkResult {
     Made,
-    /// A different file now has the archive's path, so no link was left.
+    /// A different file now has the archive's path. The link to it was removed.
     FileReplaced,
     Failed(Errno),
 }
 
-/// Gives the file of an archive a second name in `dir`.
-pub fn link_archive(archive: &ListedArchive, dir: &KeptDir) -> Result<Link> {
+/// Creates a hard link in `dir` to the file of an archive.
+pub fn link_archive(archive: &ListedArchive, dir: &KeptDir) -> Result<LinkResult> {
     let name = archive.name.to_string();
     let id = archive.file_id;
     if let Err(error) = linkat(CWD, archive.path(), dir, &name, AtFlags::empty()) {
-        return Ok(Link::Failed(error));
+        return Ok(LinkResult::Failed(error));
     }
     if dir.stat_entry(&name)?.is_some_and(|stat| (stat.device, stat.inode) == (id.device, id.inode)) {
-        return Ok(Link::Made);
+        return Ok(LinkResult::Made);
     }
     remove_if_present(dir, &name)?;
-    Ok(Link::FileReplaced)
+    Ok(LinkResult::FileReplaced)
 }
 
 fn has_reflinks(dir: &Arc<KeptDir>) -> Result<bool> {
@@ -256,8 +256,9 @@ pub fn remove_if_present(dir: &KeptDir, name: &str) -> Result<()> {
     }
 }
 
-/// Checks the directories of pins and targets before any of them is created or written. Fails if one
-/// is inside a directory where it must not be, or if no target can be used.
+/// Checks the directories of pins and targets before anything is created or written there. Fails if one
+/// of them is in the validator's directory or a target is in that of the pins, or if no target can be
+/// used.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     if let Some(dir) = open_nearest(&options.pins) {
         for snapshots in options.validator_dirs() {
@@ -265,19 +266,22 @@ pub fn check_dirs(options: &PublishOptions) -> Result<()> {
                 .map_err(|error| error.with_hint(hint::PINS_ON_SAME_FILE_SYSTEM))?;
         }
     }
-    let mut unusable = Vec::new();
+    let mut target_errors = Vec::new();
     for target in &options.targets {
         let Target::Dir(path) = target else { continue };
         if let Some(dir) = open_nearest(path) {
             check_target(&dir, options)?;
         }
-        unusable.extend(check_output_dir(path).err());
+        target_errors.extend(check_output_dir(path).err());
     }
     // One usable target is enough: the others are tried again later.
-    if unusable.len() < options.targets.len() {
+    if target_errors.len() < options.targets.len() {
         return Ok(());
     }
-    unusable.into_iter().next().map_or(Ok(()), Err)
+    match target_errors.into_iter().next() {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
 }
 
 pub fn check_target(dir: &KeptDir, options: &PublishOptions) -> Result<()> {
@@ -299,7 +303,7 @@ fn refuse_inside(dir: &KeptDir, outer: &Path, role: &str) -> Result<()> {
 }
 
 /// Opens the path, or the nearest directory above it that exists. Returns `None` if it cannot be
-/// opened, which is reported when the directory is made.
+/// opened, which is reported when the directory is created.
 fn open_nearest(path: &Path) -> Option<KeptDir> {
     let dir = path.ancestors().find_map(|path| KeptDir::open(path).ok());
     dir.or_else(|| KeptDir::open(Path::new(".")).ok())

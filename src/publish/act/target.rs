@@ -14,7 +14,7 @@ use slotpress_stores::{Attribute, Store, Upload, UploadState, headers_of};
 
 use super::PublishRun;
 use super::index::{IndexStep, IndexedStore, PreparedArchive, TargetIndex};
-use super::pins::{Link, check_target, link_archive};
+use super::pins::{LinkResult, check_target, link_archive};
 use crate::publish::decide::choose::ArchiveSet;
 use crate::publish::journal::BegunUpload;
 use crate::publish::report::event::{PublishEvent, ReadyArchive, state_check_label};
@@ -37,7 +37,7 @@ pub struct TargetContents {
     pub last_success: Option<SystemTime>,
 }
 
-pub fn publish_to(run: &PublishRun<'_>, number: usize) {
+pub fn publish_to_target(run: &PublishRun<'_>, number: usize) {
     let mut last_dir = None;
     while let Some(()) = run.next_work(|planner| planner.begin_target(number).then_some(())) {
         let result = catch_panic(|| OpenTarget::open(run, number, &mut last_dir)?.publish_all());
@@ -56,8 +56,8 @@ struct OpenTarget<'r, 'a> {
 }
 
 impl<'r, 'a> OpenTarget<'r, 'a> {
-    /// Opens the target. If its directory is not `last_dir`, forgets pending deletions: they applied to
-    /// that directory.
+    /// Opens the target. If its directory is not `last_dir`, forgets pending deletions, which applied to
+    /// `last_dir`.
     fn open(run: &'r PublishRun<'a>, number: usize, last_dir: &mut Option<FileStat>) -> Result<Self> {
         panic_point("publishing");
         let target = &run.options.targets[number];
@@ -65,11 +65,12 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let opened = Self { run, name: target.to_string(), number, store, contents: TargetContents::default() };
         if let Some(dir) = opened.store.dir() {
             check_target(dir, run.options)?;
-            // A killed run may have left temporary files, and this run may write nothing there.
+            // Remove temporary files of a killed run now: this run may write no file there, which would
+            // remove them too.
             remove_stale_files(dir)?;
             let stat = dir.stat()?;
             if last_dir.replace(stat).is_some_and(|last| !last.is_same(&stat)) {
-                opened.change_pending(BTreeSet::clear)?;
+                opened.change_pending_deletes(BTreeSet::clear)?;
                 opened.report_failure(changed_error(dir.path()));
             }
         }
@@ -120,7 +121,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     }
 
     /// Changes the pending deletions. Only this thread changes those of the target.
-    fn change_pending(&self, change: impl FnOnce(&mut BTreeSet<String>)) -> Result<()> {
+    fn change_pending_deletes(&self, change: impl FnOnce(&mut BTreeSet<String>)) -> Result<()> {
         let name = self.name.clone();
         self.run.journal.change(|entries| change(&mut entries.targets.entry(name).or_default().pending_deletes))
     }
@@ -128,8 +129,8 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     fn update_index(&mut self, indexed: &IndexedStore, step: IndexStep<'_>) -> Result<()> {
         let options = self.run.options;
         let keep = options.keep.within(options.keep.within.max(options.grace));
-        let mut on_prune = |names: Vec<String>| self.change_pending(|pending| pending.extend(names));
-        let index = indexed.publish(step, &keep, &mut on_prune, self.run.progress)?;
+        let mut on_prune = |names: Vec<String>| self.change_pending_deletes(|pending| pending.extend(names));
+        let index = indexed.update(step, &keep, &mut on_prune, self.run.progress)?;
         self.contents.published = ArchiveSet::from_archives(index.catalog.archives());
         self.delete_pending(indexed, &index)?;
         self.contents.index = index.catalog;
@@ -138,12 +139,12 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     fn delete_pending(&self, indexed: &IndexedStore, index: &TargetIndex) -> Result<()> {
         let pending = self.run.journal.read(|entries| entries.targets.get(&self.name).cloned());
-        let mut names = Vec::new();
+        let mut deleted = Vec::new();
         let mut remaining = BTreeSet::new();
         let mut failure = None;
         for name in pending.unwrap_or_default().pending_deletes {
             match indexed.delete(index, &name, self.run.progress) {
-                Ok(true) => names.push(name),
+                Ok(true) => deleted.push(name),
                 Ok(false) => {}
                 Err(error) => {
                     remaining.insert(name);
@@ -151,11 +152,11 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
                 }
             }
         }
-        self.change_pending(|pending| *pending = remaining)?;
-        if !names.is_empty() {
-            self.run.report(PublishEvent::Pruned { target: self.name.clone(), names });
+        self.change_pending_deletes(|pending| *pending = remaining)?;
+        if !deleted.is_empty() {
+            self.run.report(PublishEvent::Pruned { target: self.name.clone(), names: deleted });
         }
-        // The archive is published. Deletions that failed are repeated later.
+        // A deletion that failed is only reported, and repeated later: the index is right without it.
         if let Some(error) = failure {
             self.report_failure(error);
         }
@@ -183,11 +184,11 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let Some(dir) = self.store.dir() else { return Ok(false) };
         let path = ready.archive.path();
         match link_archive(&ready.archive, dir)? {
-            Link::Made => dir.sync().map(|()| true),
-            Link::FileReplaced => Err(changed_error(&path)),
+            LinkResult::Made => dir.sync().map(|()| true),
+            LinkResult::FileReplaced => Err(changed_error(&path)),
             // If the name is taken, `upload` reports it.
-            Link::Failed(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => Ok(false),
-            Link::Failed(error) => {
+            LinkResult::Failed(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => Ok(false),
+            LinkResult::Failed(error) => {
                 Err(Error::io("publish", &dir.path_of(ready.archive.name.to_string()), &error.into()))
             }
         }
@@ -213,7 +214,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     fn begin_or_resume(&self, ready: &PreparedArchive) -> Result<Upload> {
         let archive = &ready.archive;
-        let name = ready.archive.name.to_string();
+        let name = archive.name.to_string();
         let key = self.store.location_of(&name);
         if let Some(begun) = self.run.journal.read(|entries| entries.uploads.get(&key).cloned()) {
             if begun.archive_tag == archive.etag()
@@ -226,8 +227,8 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let mut headers = headers_of(&archive.name, archive.hashes.map(|hashes| hashes.root));
         let label = state_check_label(archive);
         headers.insert(Attribute::Metadata("slotpress-state".into()), label.into());
-        let bytes = archive.size_bytes;
-        self.store.upload(&name, &headers, bytes, false, self.run.progress)
+        let replace = false;
+        self.store.upload(&name, &headers, archive.size_bytes, replace, self.run.progress)
     }
 
     fn send_bytes(&self, upload: &mut Upload, ready: &PreparedArchive) -> Result<()> {
@@ -238,13 +239,13 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let io_hint = self.run.options.encoding.io_policy.io_hint;
         let mut offset = upload.resumed_bytes();
         let mut buffer = Vec::new();
-        let mut next_count = 0;
+        let mut next_recorded_count = 0;
         while offset < bytes {
             if let Some(count) = upload.part_count()
-                && count >= next_count
+                && count >= next_recorded_count
             {
                 self.record_upload(ready, upload.state())?;
-                next_count = count + PARTS_PER_RECORD;
+                next_recorded_count = count + PARTS_PER_RECORD;
             }
             progress.check()?;
             let end = offset.saturating_add(PIECE_BYTES).min(bytes);
@@ -252,9 +253,9 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             upload.write(piece, progress)?;
             offset = end;
         }
-        // Record all parts but the last one, which a failing store may refuse for a long time.
-        let lacks = |state: &UploadState| state.done_bytes().saturating_add(state.part_bytes) < bytes;
-        while upload.state().is_some_and(|state| lacks(&state)) {
+        // Wait for all parts but the last, and record them: a failing store may refuse the last for long.
+        let lacks_parts = |state: &UploadState| state.done_bytes().saturating_add(state.part_bytes) < bytes;
+        while upload.state().is_some_and(|state| lacks_parts(&state)) {
             upload.write(&[], progress)?;
             wait(progress, PARTS_CHECK_INTERVAL);
         }
@@ -280,7 +281,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
 fn no_room_error(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::NoSpace => error.with_place("what is to stay leaves no room for the next archive").with_hint(
+        ErrorKind::NoSpace => error.with_place("the archives that stay leave no room for the next one").with_hint(
             "keep fewer archives, days, weeks or epochs, or set a shorter grace; or give the target more room",
         ),
         _ => error,

@@ -76,12 +76,12 @@ impl ArchiveSet {
         set
     }
 
-    /// Returns the missing rebases of the newest full archive onto each of the `onto` full archives
+    /// Returns the missing rebases of the newest full archive onto each of the `count` full archives
     /// before it.
-    fn missing_rebases(&self, onto: usize) -> BTreeSet<StateKey> {
+    fn missing_rebases(&self, count: usize) -> BTreeSet<StateKey> {
         let mut fulls = self.full_keys().rev();
         let Some(newest) = fulls.next() else { return BTreeSet::new() };
-        let older = fulls.filter(|full| full.slot < newest.slot).take(onto);
+        let older = fulls.filter(|full| full.slot < newest.slot).take(count);
         let rebases = older.map(|full| StateKey { base_slot: Some(full.slot), ..*newest });
         rebases.filter(|key| !self.keys.contains(key)).collect()
     }
@@ -156,15 +156,15 @@ impl Planner<'_> {
     /// True if an archive may be prepared: full ones always, incremental ones when their turn
     /// comes. An archive that failed keeps its turn.
     fn has_turn(&self, key: &StateKey) -> bool {
-        let is_due = match self.scan.since_incremental {
-            _ if self.options.once => !self.has_begun_incremental,
-            Some(since) => since >= self.options.every,
-            None => true,
+        let is_incremental_due = if self.options.once {
+            !self.has_begun_incremental
+        } else {
+            self.scan.since_incremental.is_none_or(|since| since >= self.options.every)
         };
-        key.base_slot.is_none() || self.retries.contains_key(key) || is_due
+        key.base_slot.is_none() || self.retries.contains_key(key) || is_incremental_due
     }
 
-    /// Returns the full or incremental archives that have their turn, and that a target will still want
+    /// Returns the full or incremental archives whose turn has come, and that a target will still want
     /// when all ready archives are published. The newest comes last.
     fn wanted_archives(&self, is_full: bool) -> Vec<&ListedArchive> {
         let future = self.future_contents();
@@ -176,11 +176,11 @@ impl Planner<'_> {
     }
 
     fn choose_next(&self, is_full: bool) -> Option<&ListedArchive> {
-        let is_first = |archive: &&ListedArchive| {
+        let is_eligible = |archive: &&ListedArchive| {
             let retry = self.retry_of(&key_of(&archive.name));
             !retry.yields_to_others(self.options.once, self.now)
         };
-        self.wanted_archives(is_full).into_iter().rfind(is_first)
+        self.wanted_archives(is_full).into_iter().rfind(is_eligible)
     }
 
     /// Chooses the next archive to check and recompress: the newest full one, then the newest
@@ -197,7 +197,7 @@ impl Planner<'_> {
         let next_full = self.choose_next(true);
         let mut needed: Vec<&ListedArchive> = Vec::new();
         needed.extend(preparing.and_then(|key| self.candidates().get(&key).copied()));
-        // An archive that waits after failures is tried again, and stays pinned until then.
+        // The newest full archive may be waiting after failures. It stays pinned until it is tried again.
         needed.extend(self.wanted_archives(true).pop());
         needed.extend(next_full);
         // An incremental archive that is pinned while another one is prepared would be old when its
@@ -235,9 +235,9 @@ impl Planner<'_> {
         pins
     }
 
-    /// Chooses the next archive for a target: the newest full one, then the newest incremental one
-    /// based on it.
-    pub fn next_to_publish(&self, target: &TargetState) -> Option<&ArchiveName> {
+    /// Chooses the next archive for a target, apart from rebased ones: the newest full one, then the
+    /// newest incremental one based on it.
+    pub fn next_ordinary(&self, target: &TargetState) -> Option<&ArchiveName> {
         let published = target.published();
         self.newest_ready(published, true).or_else(|| self.newest_ready(published, false))
     }
@@ -275,16 +275,16 @@ impl Planner<'_> {
         needed
     }
 
-    /// Chooses a rebased archive for a target that has nothing else to publish.
+    /// Chooses a rebased archive for a target.
     pub fn next_ready_rebase(&self, target: &TargetState) -> Option<&ArchiveName> {
         let missing = self.missing_rebases(target);
         let publishable = &missing & &self.ready_rebases();
-        let mut names = self.ready_names();
-        names.find(|name| publishable.contains(&key_of(name)))
+        self.ready_names().find(|name| publishable.contains(&key_of(name)))
     }
 
+    /// Chooses the next archive for a target; rebased ones come last.
     pub fn next_for_target(&self, target: &TargetState) -> Option<&ArchiveName> {
-        self.next_to_publish(target).or_else(|| self.next_ready_rebase(target))
+        self.next_ordinary(target).or_else(|| self.next_ready_rebase(target))
     }
 
     /// Returns ready archives that no target wants, or that newer ready archives replace.

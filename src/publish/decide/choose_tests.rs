@@ -72,7 +72,7 @@ fn failed_preparation(pinned: &ListedArchive) -> EndedTask {
 fn retry_after_three_failures() -> Retry {
     let mut retry = Retry::default();
     for _ in 0..3 {
-        retry.record_failure(false, Instant::now());
+        retry.record_failure(Instant::now());
     }
     retry
 }
@@ -87,12 +87,12 @@ fn the_newest_full_archive_comes_before_its_newest_incremental_one() {
     assert_eq!(next_prepared(&planner), Some(incremental(200, 220)), "it is not published yet, but it will be");
     planner.scan.ready.extend(ready_archives(&[incremental(200, 220)]));
     assert_eq!(next_prepared(&planner), None, "nothing older is made");
-    assert_eq!(planner.next_to_publish(&planner.targets[0]), Some(&full(200)));
+    assert_eq!(planner.next_ordinary(&planner.targets[0]), Some(&full(200)));
     planner.targets = vec![target_with(&[full(200)])];
-    assert_eq!(planner.next_to_publish(&planner.targets[0]), Some(&incremental(200, 220)));
+    assert_eq!(planner.next_ordinary(&planner.targets[0]), Some(&incremental(200, 220)));
     assert_eq!(planner.find_unneeded(), [&full(200)]);
     planner.targets = vec![target_with(&[full(200), incremental(200, 220)])];
-    assert_eq!((planner.next_to_publish(&planner.targets[0]), planner.find_unneeded().len()), (None, 2));
+    assert_eq!((planner.next_ordinary(&planner.targets[0]), planner.find_unneeded().len()), (None, 2));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_target_that_lags_gets_only_the_newest_pair() {
     let mut planner = planner_with(&[full(9)], vec![target_with(&[full(9), incremental(9, 20)]), target_with(&[])]);
     planner.scan.ready = ready_archives(&[full(5), full(9), incremental(9, 12), incremental(9, 20)]);
     assert_eq!(
-        (planner.next_to_publish(&planner.targets[0]), planner.next_to_publish(&planner.targets[1])),
+        (planner.next_ordinary(&planner.targets[0]), planner.next_ordinary(&planner.targets[1])),
         (None, Some(&full(9)))
     );
     assert_eq!(planner.find_unneeded(), [&full(5), &incremental(9, 12)], "the backlog is the newest pair");
@@ -236,7 +236,7 @@ fn the_newest_full_archive_is_rebased_onto_older_ones() {
     planner.scan.ready = vec![ready_rebase(incremental(100, 300))];
     assert_eq!(planner.needed_rebases(), keys(&[]));
     assert_eq!(planner.next_ready_rebase(&planner.targets[0]), Some(&incremental(100, 300)));
-    assert_eq!((planner.next_to_publish(&planner.targets[0]), planner.find_unneeded().len()), (None, 0));
+    assert_eq!((planner.next_ordinary(&planner.targets[0]), planner.find_unneeded().len()), (None, 0));
     set_rebase_onto(&mut planner, 1);
     assert_eq!(planner.next_ready_rebase(&planner.targets[0]), None, "only one rebase is requested");
     assert_eq!(planner.find_unneeded(), [&incremental(100, 300)]);
@@ -268,8 +268,8 @@ fn only_a_directory_with_both_full_archives_is_read() {
     planner.scan.ready = ready_archives(&[full(200)]);
     assert_eq!(planner.needed_rebases(), keys(&[incremental(100, 200)]));
     planner.scan.ready.push(ready_rebase(incremental(100, 200)));
-    let nexts: Vec<_> = planner.targets.iter().map(|target| planner.next_for_target(target).cloned()).collect();
-    assert_eq!(nexts, [Some(incremental(100, 200)), Some(incremental(100, 200)), Some(full(200))]);
+    let next_names: Vec<_> = planner.targets.iter().map(|target| planner.next_for_target(target).cloned()).collect();
+    assert_eq!(next_names, [Some(incremental(100, 200)), Some(incremental(100, 200)), Some(full(200))]);
 }
 
 #[test]
@@ -278,14 +278,14 @@ fn an_ordinary_archive_on_an_old_one_is_not_wanted() {
     assert_eq!(next_prepared(set_rebase_onto(&mut planner, 1)), None);
     planner.scan.ready = ready_archives(&[incremental(100, 200)]);
     assert_eq!(
-        (planner.next_to_publish(&planner.targets[0]), planner.next_ready_rebase(&planner.targets[0])),
+        (planner.next_ordinary(&planner.targets[0]), planner.next_ready_rebase(&planner.targets[0])),
         (None, None)
     );
     assert_eq!(planner.find_unneeded(), [&incremental(100, 200)]);
 }
 
-/// A rebased archive never counts as the newest, even if its full archive is the newest because a newer
-/// full archive was removed.
+/// A rebased archive never counts as the newest, even if its base is the target's newest full archive
+/// because a newer one was removed.
 #[test]
 fn a_rebased_archive_is_never_the_newest() {
     let target = |names: &[ArchiveName]| {
@@ -339,7 +339,7 @@ proptest! {
             prop_assert!(!planner.ready_rebases().contains(&next), "made twice: {next:?}");
             planner.scan.ready.push(ready_rebase(incremental(base_slot.unwrap_or_default(), slot)));
         }
-        let publish = |planner: &mut Planner<'_>, number: usize| {
+        let publish_next_rebase = |planner: &mut Planner<'_>, number: usize| {
             let next = planner.next_ready_rebase(&planner.targets[number]).map(key_of)?;
             let published = &mut planner.targets[number].contents.published;
             Some((published.keys.insert(next), published.rebased.insert(next)))
@@ -350,10 +350,10 @@ proptest! {
             let ordinary: BTreeSet<StateKey> = unneeded(&planner).difference(&planner.ready_rebases()).copied().collect();
             prop_assert_eq!(ordinary, unneeded(&plain));
             for number in 0..planner.targets.len() {
-                let next = planner.next_to_publish(&planner.targets[number]);
-                prop_assert_eq!(next, plain.next_to_publish(&plain.targets[number]));
+                let next = planner.next_ordinary(&planner.targets[number]);
+                prop_assert_eq!(next, plain.next_ordinary(&plain.targets[number]));
                 let mut published_count = 0;
-                while !is_published && publish(&mut planner, number).is_some() {
+                while !is_published && publish_next_rebase(&mut planner, number).is_some() {
                     published_count += 1;
                     prop_assert!(published_count <= count);
                 }

@@ -65,7 +65,7 @@ pub struct DamagedArchive {
 /// loop begins work on them.
 #[derive(Debug)]
 pub struct Actions {
-    pub damaged: Vec<DamagedArchive>,
+    pub quarantine: Vec<DamagedArchive>,
     pub unpin: Vec<ArchiveName>,
     pub pin: Vec<ListedArchive>,
     pub delete: Vec<ArchiveName>,
@@ -77,7 +77,7 @@ pub struct Actions {
 pub struct RebaseTask {
     pub name: ArchiveName,
     /// Number of the target from which the full archives are read.
-    pub target: usize,
+    pub target_number: usize,
     pub stop: CancelToken,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Planner<'a> {
         self.scan_retry.is_due(self.now)
     }
 
-    /// Records a scan, and the first `ended_count` tasks, which ended before it. Forgets retries of
+    /// Records a scan, and the first `ended_count` of the ended tasks, which it may show. Forgets retries of
     /// archives that have changed or no longer exist.
     pub fn record_scan(&mut self, scan: ScanResult, ended_count: usize) {
         self.scan = scan;
@@ -192,8 +192,8 @@ impl<'a> Planner<'a> {
     /// Begins to check and recompress the next archive, which must be pinned. Returns its name.
     pub fn begin_preparing(&mut self) -> Option<ArchiveName> {
         let next = self.next_to_prepare()?.name.clone();
-        if !self.retry_of(&key_of(&next)).is_due(self.now) || !self.scan.pinned.iter().any(|pinned| pinned.name == next)
-        {
+        let is_pinned = self.scan.pinned.iter().any(|pinned| pinned.name == next);
+        if !is_pinned || !self.retry_of(&key_of(&next)).is_due(self.now) {
             return None;
         }
         self.preparing = Some(next.clone());
@@ -208,16 +208,15 @@ impl<'a> Planner<'a> {
             return None;
         }
         let next = self.needed_rebases().into_iter().rev().find(|key| self.retry_of(key).is_due(self.now))?;
-        let lacks_full =
-            |target: &TargetState| self.next_to_publish(target).is_some_and(|name| name.base_slot.is_none());
+        let lacks_full = |target: &TargetState| self.next_ordinary(target).is_some_and(|name| name.base_slot.is_none());
         if self.targets.iter().any(|target| target.retry.failures == 0 && lacks_full(target)) {
             return None;
         }
-        let target = self.targets.iter().position(|target| target.can_rebase(&next))?;
+        let target_number = self.targets.iter().position(|target| target.can_rebase(&next))?;
         let StateKey { base_slot, slot, hash } = next;
         let compression = self.options.encoding.codec.compression();
         let name = ArchiveName { base_slot, slot, hash, compression };
-        self.rebasing = Some(RebaseTask { name, target, stop: CancelToken::default() });
+        self.rebasing = Some(RebaseTask { name, target_number, stop: CancelToken::default() });
         self.rebasing.clone()
     }
 
@@ -240,7 +239,7 @@ impl<'a> Planner<'a> {
         let pin = self.scan.seen.iter().filter(is_to_pin).cloned().collect();
         self.scan.pinned.retain(|archive| !pins.to_unpin.contains(&archive.name));
         self.scan.ready.retain(|ready| !delete.contains(&ready.archive.name));
-        Actions { damaged: mem::take(&mut self.damaged), unpin: pins.to_unpin, pin, delete, is_over }
+        Actions { quarantine: mem::take(&mut self.damaged), unpin: pins.to_unpin, pin, delete, is_over }
     }
 
     fn archives_to_delete(&self) -> Vec<ArchiveName> {
@@ -290,10 +289,13 @@ impl<'a> Planner<'a> {
 
     /// With `--once`: fails if a target lacks an archive that was left out.
     pub fn check_left_out(&self) -> Result<()> {
-        let is_lacked =
+        let is_wanted =
             |name| self.targets.iter().any(|target| !target.is_untried() && target.contents.published.wants(name));
-        let lacked = self.left_out.values().filter(|(name, _)| is_lacked(name));
-        lacked.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
+        let wanted = self.left_out.values().filter(|(name, _)| is_wanted(name));
+        match wanted.max_by_key(|(name, _)| name.slot) {
+            Some((_, error)) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
     /// With `--once`: fails if an archive that was refused as damaged is newer than all archives of a
@@ -312,8 +314,8 @@ impl<'a> Planner<'a> {
 
     pub fn target_statuses(&self) -> impl Iterator<Item = TargetStatus<'_>> {
         self.targets.iter().map(|target| {
-            let is_lacked = |name: &&ArchiveName| target.contents.published.wants(name);
-            let backlog = if target.is_untried() { 0 } else { self.ready_names().filter(is_lacked).count() };
+            let is_wanted = |name: &&ArchiveName| target.contents.published.wants(name);
+            let backlog = if target.is_untried() { 0 } else { self.ready_names().filter(is_wanted).count() };
             TargetStatus { contents: &target.contents, backlog, is_up: target.is_read && target.retry.failures == 0 }
         })
     }

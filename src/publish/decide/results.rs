@@ -12,9 +12,9 @@ use super::{DamagedArchive, EndedTask, PinnedSource, Planner};
 use crate::publish::act::pins::PinResult;
 use crate::publish::journal::FileIdentity;
 use crate::publish::report::event::{PublishEvent, ReadyArchive};
-use crate::publish::watcher::WRITTEN_WITHIN;
+use crate::publish::watcher::QUIET_TIME;
 
-/// Reason for which a run with `--once` skips a file that may be incomplete.
+/// Why a run with `--once` skips a file that may be incomplete.
 const BEING_WRITTEN: &str = "it is being written";
 
 const CANNOT_PIN_HINT: &str = "put archives and pins on one file system and one mount";
@@ -32,8 +32,8 @@ impl Planner<'_> {
     pub fn leave_out(&mut self, name: ArchiveName, why: String, hint: &str) {
         let message = format!("{name} was left out, and is not published: {why}");
         let error = Error::failed(&message).with_hint(hint.to_string());
-        let before = self.left_out.insert(key_of(&name), (name.clone(), error));
-        if before.is_none_or(|(_, error)| error.to_string() != message) {
+        let previous = self.left_out.insert(key_of(&name), (name.clone(), error));
+        if previous.is_none_or(|(_, error)| error.to_string() != message) {
             self.report_skip(name, why);
         }
     }
@@ -47,8 +47,8 @@ impl Planner<'_> {
     pub fn record_scan_end(&mut self, result: Result<bool>) -> Result<bool> {
         match result {
             Err(error) if !self.options.once => {
-                let retry = self.scan_retry.record_failure(false, self.now);
-                self.report_error(error, None, retry);
+                let pause = self.scan_retry.record_failure(self.now);
+                self.report_error(error, None, Some(pause));
                 Ok(false)
             }
             result => {
@@ -63,7 +63,7 @@ impl Planner<'_> {
         match result {
             PinResult::Pinned => self.events.push(PublishEvent::Pinned { name: archive.name }),
             PinResult::Gone => {}
-            // A run with `--once` does not wait for the file; the next run takes it when it is whole.
+            // A run with `--once` does not wait for the file; the next run pins it once it is whole.
             PinResult::NotYet if self.options.once => {
                 self.set_next_attempt(&archive.name, NextAttempt::AfterChange(file));
                 self.report_skip(archive.name, BEING_WRITTEN);
@@ -103,27 +103,29 @@ impl Planner<'_> {
                 }
             }
             (Err(error), _) if error.kind() == ErrorKind::Interrupted => {}
-            (Err(error), Some(source)) => self.end_preparation(name, error, source),
-            (Err(error), None) => self.end_rebase(name, error),
+            (Err(error), Some(source)) => self.record_failed_preparation(name, error, source),
+            (Err(error), None) => self.record_failed_rebase(name, error),
         }
     }
 
-    fn end_preparation(&mut self, name: ArchiveName, error: Error, source: PinnedSource) {
+    fn record_failed_preparation(&mut self, name: ArchiveName, error: Error, source: PinnedSource) {
         // With `--once`, another incremental archive may be prepared instead.
-        self.has_begun_incremental &= name.base_slot.is_none();
+        if name.base_slot.is_some() {
+            self.has_begun_incremental = false;
+        }
         let file = source.file;
-        let find = |archives: &[ListedArchive]| {
+        let find_file = |archives: &[ListedArchive]| {
             let archive = archives.iter().find(|archive| archive.name == name);
             archive.map(FileIdentity::from)
         };
-        let is_changed = find(&self.scan.seen).is_some_and(|seen| seen != file)
-            || find(&self.scan.pinned).is_none_or(|pinned| !pinned.is_same_content(&file));
+        let is_changed = find_file(&self.scan.seen).is_some_and(|seen| seen != file)
+            || find_file(&self.scan.pinned).is_none_or(|pinned| !pinned.is_same_content(&file));
         match error.kind() {
             ErrorKind::Damaged if source.is_quiet && !is_changed => self.refuse(name, file, error),
             // Another program may still be writing the file, so it is read again later. A changed file
             // is pinned anew.
             ErrorKind::Damaged => {
-                let until = self.now + WRITTEN_WITHIN;
+                let until = self.now + QUIET_TIME;
                 self.retry_mut(&name).postpone(until);
                 if is_changed {
                     self.stale_pins.push(name.clone());
@@ -138,15 +140,14 @@ impl Planner<'_> {
                 self.leave_out(name, error.to_string(), hint);
             }
             _ => {
-                let once = self.options.once;
                 let now = self.now;
-                let retry = self.retry_mut(&name).record_failure(once, now);
-                self.report_error(error, None, retry);
+                let pause = self.retry_mut(&name).record_failure(now);
+                self.report_error(error, None, self.announced_retry(pause));
             }
         }
     }
 
-    fn end_rebase(&mut self, name: ArchiveName, error: Error) {
+    fn record_failed_rebase(&mut self, name: ArchiveName, error: Error) {
         // A rebase reads a lot, so it is not repeated before there is another full archive.
         self.set_next_attempt(&name, NextAttempt::Never);
         match error.kind() {
@@ -164,10 +165,16 @@ impl Planner<'_> {
             Ok(()) => target.retry = Retry::default(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
-                let retry = target.retry.record_failure(self.options.once, self.now);
-                self.report_error(error, Some(self.options.targets[number].to_string()), retry);
+                let pause = target.retry.record_failure(self.now);
+                let target = self.options.targets[number].to_string();
+                self.report_error(error, Some(target), self.announced_retry(pause));
             }
         }
+    }
+
+    /// Returns the pause before the next attempt; `None` with `--once`, which makes no further attempt.
+    fn announced_retry(&self, pause: Duration) -> Option<Duration> {
+        (!self.options.once).then_some(pause)
     }
 
     pub fn report_error(&mut self, error: Error, target: Option<String>, retry: Option<Duration>) {

@@ -6,8 +6,8 @@ use crate::publish::journal::FileIdentity;
 
 /// Pause after the first failure of an operation; each further failure doubles it, up to the
 /// maximum.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(300);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// After this many failures to prepare an archive, other archives are prepared during its pauses.
 /// Until then they wait, because preparing an older archive takes long and may turn out to be
@@ -31,19 +31,17 @@ pub enum NextAttempt {
 }
 
 impl Retry {
-    /// True if waiting leads to no further attempt.
+    /// True if no further attempt follows, unless the file changes.
     pub fn is_refused(&self) -> bool {
         matches!(self.next, NextAttempt::AfterChange(_) | NextAttempt::Never)
     }
 
-    /// Records a failure. Returns the pause before the next attempt; `None` in a run with `--once`,
-    /// which makes only one attempt.
-    pub fn record_failure(&mut self, once: bool, now: Instant) -> Option<Duration> {
-        let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16));
-        let pause = pause.min(RETRY_MAX);
+    /// Records a failure. Returns the pause before the next attempt.
+    pub fn record_failure(&mut self, now: Instant) -> Duration {
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(PAUSE_MAX);
         self.failures = self.failures.saturating_add(1);
         self.next = NextAttempt::At(now + pause);
-        (!once).then_some(pause)
+        pause
     }
 
     /// Postpones the next attempt without counting a failure. Other archives go first until then.
@@ -79,12 +77,12 @@ mod tests {
         let mut retry = Retry::default();
         let now = Instant::now();
         for failures in 1..=4 {
-            assert_eq!(retry.record_failure(false, now), Some(RETRY_FIRST * (1 << (failures - 1))));
+            assert_eq!(retry.record_failure(now), FIRST_PAUSE * (1 << (failures - 1)));
             assert_eq!(retry.yields_to_others(false, now), failures >= FAILURES_BEFORE_OTHERS);
             assert!(!retry.is_due(now));
             assert!(!retry.is_given_up(false));
         }
-        let later = now + RETRY_MAX;
+        let later = now + PAUSE_MAX;
         assert!(retry.is_due(later), "its pause is over");
         assert!(!retry.yields_to_others(false, later), "its pause is over");
     }
@@ -94,8 +92,9 @@ mod tests {
         let mut retry = Retry::default();
         let now = Instant::now();
         assert!(!retry.is_given_up(true));
-        assert_eq!((retry.record_failure(true, now), retry.is_given_up(true)), (None, true));
+        retry.record_failure(now);
+        assert!(retry.is_given_up(true));
         assert!(retry.yields_to_others(true, now));
-        assert!(retry.yields_to_others(true, now + RETRY_MAX));
+        assert!(retry.yields_to_others(true, now + PAUSE_MAX));
     }
 }

@@ -28,8 +28,8 @@ mod seeded_rng;
 /// first seed.
 const RUNS: u64 = 10_000;
 const STEPS: usize = 30;
-/// Maximum number of scans in a row, each after an action that changes what the next one finds. If
-/// more are needed, the work never ends.
+/// Maximum number of scans in a row, each of which leads to an action. If more are needed, the work
+/// never ends.
 const SCANS_MAX: usize = 8;
 /// Number of steps without disturbance after which all work is done: they take longer than any
 /// pause after a failure.
@@ -37,10 +37,10 @@ const CALM_STEPS: usize = 24;
 /// Number of idle steps in a row after which no more work is expected.
 const IDLE_STEPS_MAX: usize = 4;
 
-/// Prints the seed if the run fails.
-struct SeedOfFailure(u64);
+/// Prints the seed of a run when dropped by a panic.
+struct SeedPrinter(u64);
 
-impl Drop for SeedOfFailure {
+impl Drop for SeedPrinter {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("PUBLISH_SEED={} PUBLISH_RUNS=1", self.0);
@@ -63,7 +63,7 @@ struct Simulation<'a> {
     rng: SeededRng,
     now: Instant,
     unix_seconds: u64,
-    inodes: u64,
+    last_inode: u64,
     seen: BTreeMap<StateKey, ListedArchive>,
     pinned: BTreeMap<StateKey, ListedArchive>,
     ready: BTreeMap<StateKey, PreparedArchive>,
@@ -81,7 +81,7 @@ struct Simulation<'a> {
     announced: Option<(ArchiveName, Instant)>,
     is_calm: bool,
     /// Number of actions so far.
-    acts: usize,
+    action_count: usize,
 }
 
 fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> ListedArchive {
@@ -114,16 +114,18 @@ impl Simulation<'_> {
     }
 
     fn apply_outside_event(&mut self) {
-        let newest = self.seen.keys().map(|key| key.slot).max().unwrap_or(100);
-        self.inodes += 1;
+        let newest_slot = self.seen.keys().map(|key| key.slot).max().unwrap_or(100);
+        self.last_inode += 1;
         match OutsideEvent::draw(&mut self.rng, self.targets.len()) {
-            OutsideEvent::Full { is_damaged } => self.write(archive(None, newest + 10, self.inodes), is_damaged),
+            OutsideEvent::Full { is_damaged } => {
+                self.write(archive(None, newest_slot + 10, self.last_inode), is_damaged)
+            }
             OutsideEvent::Incremental { is_damaged } if !self.seen.is_empty() => {
-                self.write(archive(Some(self.newest_full()), newest + 1, self.inodes), is_damaged);
+                self.write(archive(Some(self.newest_full()), newest_slot + 1, self.last_inode), is_damaged);
             }
             OutsideEvent::Purge => {
-                let least = self.newest_full().saturating_sub(10);
-                self.seen.retain(|key, _| key.base_slot.unwrap_or(key.slot) >= least);
+                let oldest_kept = self.newest_full().saturating_sub(10);
+                self.seen.retain(|key, _| key.base_slot.unwrap_or(key.slot) >= oldest_kept);
             }
             OutsideEvent::Target { number, condition } => self.targets[number].condition = condition,
             OutsideEvent::TimePasses { seconds } => self.advance(seconds),
@@ -153,20 +155,22 @@ impl Simulation<'_> {
         if !self.is_calm && self.draw_percent(1) {
             return None;
         }
-        self.acts += 1;
+        self.action_count += 1;
         Some(())
     }
 
-    /// Carries out the actions of the watcher. Returns true if the next scan will find a change.
+    /// Carries out the actions of the watcher. Returns true if another scan is needed, and `None` if a
+    /// kill comes first.
     fn carry_out(&mut self, planner: &mut Planner<'_>) -> Option<bool> {
         let actions = planner.next_actions();
         if !self.is_calm && self.draw_percent(30) {
             // The loops continue meanwhile.
-            self.begin(planner)?;
+            self.begin_tasks(planner)?;
             self.end_tasks(planner)?;
         }
-        let mut has_changed = !(actions.damaged.is_empty() && actions.unpin.is_empty() && actions.delete.is_empty());
-        for DamagedArchive { name, file, .. } in actions.damaged {
+        let mut is_scan_needed =
+            !(actions.quarantine.is_empty() && actions.unpin.is_empty() && actions.delete.is_empty());
+        for DamagedArchive { name, file, .. } in actions.quarantine {
             self.act()?;
             assert!(self.damaged.contains(&key_of(&name)), "a sound archive was refused");
             self.pinned.remove(&key_of(&name));
@@ -190,14 +194,14 @@ impl Simulation<'_> {
             if matches!(result, PinResult::Pinned) {
                 self.pinned.insert(key, archive.clone());
             }
-            has_changed |= matches!(result, PinResult::Pinned | PinResult::Damaged(_));
+            is_scan_needed |= matches!(result, PinResult::Pinned | PinResult::Damaged(_));
             planner.record_pin(archive, result);
         }
         for name in actions.delete {
             self.act()?;
             self.ready.remove(&key_of(&name));
         }
-        Some(has_changed)
+        Some(is_scan_needed)
     }
 
     fn scan_and_act(&mut self, planner: &mut Planner<'_>) -> Option<()> {
@@ -209,7 +213,7 @@ impl Simulation<'_> {
             planner.record_scan(self.scan(), planner.ended_tasks.len());
             self.take_events(planner);
             if !self.carry_out(planner)? {
-                self.begin(planner)?;
+                self.begin_tasks(planner)?;
                 self.check_announced_attempt(planner);
                 return Some(());
             }
@@ -231,7 +235,7 @@ impl Simulation<'_> {
     }
 
     /// Lets the loops take their work, in any order.
-    fn begin(&mut self, planner: &mut Planner<'_>) -> Option<()> {
+    fn begin_tasks(&mut self, planner: &mut Planner<'_>) -> Option<()> {
         let loops = 2 + self.targets.len();
         let first = self.rng.below(loops);
         for number in (first..loops).chain(0..first) {
@@ -249,7 +253,10 @@ impl Simulation<'_> {
                     let Some(task) = planner.begin_rebase() else { continue };
                     self.act()?;
                     let full = key_of(&task.name).to_full();
-                    assert!(self.targets[task.target].index.contains_key(&full), "the target lacks the full archive");
+                    assert!(
+                        self.targets[task.target_number].index.contains_key(&full),
+                        "the target lacks the full archive"
+                    );
                     self.rebasing = Some(task);
                 }
                 number if number > 1 && !self.targets[number - 2].is_busy && planner.begin_target(number - 2) => {
@@ -315,15 +322,14 @@ impl Simulation<'_> {
     fn end_preparation(&mut self, planner: &mut Planner<'_>) {
         let (source, result) = self.preparing.take().expect("it runs");
         let result = result.unwrap_or_else(|| {
-            let error = match () {
-                () if self.damaged.contains(&key_of(&source)) => ErrorKind::Damaged,
-                () if !self.is_calm && self.draw_percent(20) => ErrorKind::Failed,
-                () => {
-                    self.ready.insert(key_of(&source), prepared_archive(archive(source.base_slot, source.slot, 0)));
-                    return Ok(());
-                }
-            };
-            Err(Error::new(error, "why"))
+            if self.damaged.contains(&key_of(&source)) {
+                return Err(Error::damaged("why"));
+            }
+            if !self.is_calm && self.draw_percent(20) {
+                return Err(Error::failed("why"));
+            }
+            self.ready.insert(key_of(&source), prepared_archive(archive(source.base_slot, source.slot, 0)));
+            Ok(())
         });
         if !self.is_calm && self.draw_percent(30) {
             self.preparing = Some((source, Some(result)));
@@ -350,13 +356,13 @@ impl Simulation<'_> {
             return Some(());
         }
         let sending = target.sending.take();
-        let failed = match target.condition {
+        let failure_kind = match target.condition {
             TargetCondition::Fails => Some(ErrorKind::Network),
             TargetCondition::IsFull => Some(ErrorKind::Failed),
             TargetCondition::Refuses | TargetCondition::IsGone => Some(ErrorKind::Exists),
             TargetCondition::Works | TargetCondition::Hangs => None,
         };
-        if let Some(kind) = failed {
+        if let Some(kind) = failure_kind {
             target.is_busy = false;
             planner.end_target(number, Err(Error::new(kind, "why")));
             return Some(());
@@ -379,19 +385,19 @@ impl Simulation<'_> {
             target.is_busy = false;
             planner.end_target(number, Ok(()));
         }
-        self.acts += 1;
+        self.action_count += 1;
         Some(())
     }
 
     /// Checks that archives in an index exist and are sound, and that no target has lost its last
     /// full archive.
     fn check(&self, had_full: &mut [bool]) {
-        for (target, had) in self.targets.iter().zip(had_full) {
+        for (target, had_full) in self.targets.iter().zip(had_full) {
             assert!(target.index.keys().all(|key| target.files.contains(key)), "{target:?}");
             assert!(target.index.keys().all(|key| !self.damaged.contains(key)), "{target:?}");
             let has_full = target.index.keys().any(|key| key.base_slot.is_none());
-            assert!(has_full || !*had, "the last full archive is gone: {target:?}");
-            *had = has_full;
+            assert!(has_full || !*had_full, "the last full archive is gone: {target:?}");
+            *had_full = has_full;
         }
     }
 
@@ -422,14 +428,14 @@ impl Simulation<'_> {
 fn prune(target: &mut SimulatedTarget, keep: &Keep) {
     let catalog = Catalog::new(target.index.values().cloned());
     let plan = plan_prune(&catalog, keep, SystemTime::UNIX_EPOCH);
-    let gone = plan.iter().filter(|decision| decision.keep_reason.is_none());
-    let gone: Vec<StateKey> = gone.map(|decision| key_of(&decision.archive.name)).collect();
-    target.index.retain(|key, _| !gone.contains(key));
-    target.files.retain(|key| !gone.contains(key));
+    let pruned = plan.iter().filter(|decision| decision.keep_reason.is_none());
+    let pruned: Vec<StateKey> = pruned.map(|decision| key_of(&decision.archive.name)).collect();
+    target.index.retain(|key, _| !pruned.contains(key));
+    target.files.retain(|key| !pruned.contains(key));
 }
 
 fn simulate(seed: u64) {
-    let _seed = SeedOfFailure(seed);
+    let _seed_printer = SeedPrinter(seed);
     let mut rng = SeededRng::new(seed);
     let random_options = RandomOptions::draw(&mut rng);
     let targets = ["/mirror", "s3://bucket/one", "/other"].map(|target| target.parse().expect("a target"));
@@ -448,7 +454,7 @@ fn simulate(seed: u64) {
         options: &options,
         now: Instant::now(),
         unix_seconds: 1_700_000_000,
-        inodes: 0,
+        last_inode: 0,
         seen: BTreeMap::new(),
         pinned: BTreeMap::new(),
         ready: BTreeMap::new(),
@@ -462,7 +468,7 @@ fn simulate(seed: u64) {
         reported: BTreeSet::new(),
         announced: None,
         is_calm: false,
-        acts: 0,
+        action_count: 0,
         rng,
     };
     let mut planner = Planner::new(&options, [], simulation.now);
@@ -475,7 +481,7 @@ fn simulate(seed: u64) {
             // Restart the program: a running one remembers archives that it skipped.
             simulation.kill(&mut planner);
         }
-        let acts = simulation.acts;
+        let actions_before = simulation.action_count;
         if simulation.is_calm {
             simulation.advance(400)
         } else {
@@ -483,7 +489,7 @@ fn simulate(seed: u64) {
         }
         let outcome = simulation.scan_and_act(&mut planner).and_then(|()| simulation.end_tasks(&mut planner));
         simulation.check(&mut had_full);
-        idle_steps = if simulation.is_calm && simulation.acts == acts { idle_steps + 1 } else { 0 };
+        idle_steps = if simulation.is_calm && simulation.action_count == actions_before { idle_steps + 1 } else { 0 };
         if idle_steps == IDLE_STEPS_MAX {
             break;
         }
@@ -507,11 +513,11 @@ impl<'a> Simulation<'a> {
 #[test]
 fn random_runs_publish_the_newest_sound_archives() {
     let number_of = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
-    let first = number_of("PUBLISH_SEED", 1);
+    let first_seed = number_of("PUBLISH_SEED", 1);
     let runs = number_of("PUBLISH_RUNS", RUNS);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            scope.spawn(move || (first..first + runs).filter(|seed| seed % 4 == thread).for_each(simulate));
+            scope.spawn(move || (first_seed..first_seed + runs).filter(|seed| seed % 4 == thread).for_each(simulate));
         }
     });
 }

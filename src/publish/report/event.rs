@@ -10,7 +10,7 @@ use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, Hash, Root, serialize_name_and_parts};
 use slotpress_read::catalog::ListedArchive;
 
-pub type Variables = Vec<(String, String)>;
+pub type HookVariables = Vec<(String, String)>;
 
 /// An event of publishing. [`PublishEvent::kind`] is its `type` in JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -130,9 +130,9 @@ impl PublishEvent {
     }
 
     /// Returns the variables of a hook: the fields of the event in JSON, as `PUBLISH_…`.
-    pub fn variables(&self) -> Variables {
-        let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return Variables::new() };
-        let mut variables = Variables::new();
+    pub fn variables(&self) -> HookVariables {
+        let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return HookVariables::new() };
+        let mut variables = HookVariables::new();
         for (name, value) in fields {
             let text = match value {
                 Value::Null => String::new(),

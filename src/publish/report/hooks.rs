@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use slotpress_base::{Error, EscapePath, Progress, Result, progress};
 
-use super::event::{PublishEvent, Variables};
+use super::event::{HookVariables, PublishEvent};
 use crate::publish::PublishOptions;
 
 /// Maximum number of hooks waiting to run. Further ones are skipped, with a warning.
-const HOOKS_MAX: usize = 64;
+const WAITING_HOOKS_MAX: usize = 64;
 
 /// Time after which a hook is killed: enough to notify an operator. A hook should start longer work
 /// in the background.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
-const HOOK_TICK: Duration = Duration::from_millis(20);
+const HOOK_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The waiting hooks and the running one. When the run ends, all of them share the timeout of one
 /// hook.
 pub struct Hooks<'a> {
     options: &'a PublishOptions,
     timeout: Duration,
-    waiting: VecDeque<(&'a Path, Variables)>,
+    waiting: VecDeque<(&'a Path, HookVariables)>,
     running: Option<RunningHook<'a>>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Hooks<'a> {
             _ => return true,
         };
         let Some(program) = program else { return true };
-        if self.waiting.len() == HOOKS_MAX {
+        if self.waiting.len() == WAITING_HOOKS_MAX {
             return false;
         }
         self.waiting.push_back((program, event.variables()));
@@ -85,8 +85,8 @@ impl<'a> Hooks<'a> {
             }
             Ok(None) => {
                 kill(&mut hook.child);
-                let max = self.timeout.as_secs();
-                failed(format!("it was killed: it took more than {max} s"))
+                let timeout_seconds = self.timeout.as_secs();
+                failed(format!("it was killed: it took more than {timeout_seconds} s"))
             }
             Err(error) => {
                 kill(&mut hook.child);
@@ -95,16 +95,17 @@ impl<'a> Hooks<'a> {
         }
     }
 
+    /// Runs the waiting hooks until the timeout, or until the user interrupts it. Returns the failures.
     pub fn end(&mut self, progress: &dyn Progress) -> Vec<Error> {
         let start = Instant::now();
         let mut failures = Vec::new();
         while !self.is_idle() && !progress.is_interrupted() && start.elapsed() < self.timeout {
             failures.extend(self.poll().err());
-            progress::wait(progress, if self.running.is_some() { HOOK_TICK } else { Duration::ZERO });
+            progress::wait(progress, if self.running.is_some() { HOOK_CHECK_INTERVAL } else { Duration::ZERO });
         }
         if !self.is_idle() {
-            let left_out = self.waiting.len() + usize::from(self.running.is_some());
-            let message = format!("the run ended before {left_out} of the hooks had finished");
+            let unfinished = self.waiting.len() + usize::from(self.running.is_some());
+            let message = format!("the run ended before {unfinished} of the hooks had finished");
             failures.push(Error::failed(message));
         }
         failures
@@ -121,13 +122,13 @@ fn kill(child: &mut Child) {
 }
 
 impl<'a> RunningHook<'a> {
-    fn start(program: &'a Path, variables: Variables) -> Result<Self> {
+    fn start(program: &'a Path, variables: HookVariables) -> Result<Self> {
         let mut command = Command::new(program);
         command.stdin(Stdio::null()).stdout(std::io::stderr());
         command.envs(variables).process_group(0);
         let child = command.spawn().map_err(|error| {
             Error::io("start", program, &error)
-                .with_hint("give a program with its full path that this user may run (chmod +x)")
+                .with_hint("give the full path of a program that this user may run (chmod +x)")
         })?;
         Ok(Self { program, child, start: Instant::now() })
     }

@@ -1,4 +1,4 @@
-//! Metrics for Prometheus and health for load balancers: age of the newest archives per target,
+//! Metrics for Prometheus and health for load balancers: the age of each target's newest archives, and
 //! counts of published archives and failures.
 
 use std::collections::BTreeMap;
@@ -51,7 +51,8 @@ const REASONS: [&str; 4] = ["archive", "skipped", "target", "other"];
 pub struct PublishMetrics {
     series: MetricSeries,
     registry: Mutex<Registry>,
-    targets: Mutex<BTreeMap<String, Catalog>>,
+    /// The last index of each target that had archives.
+    indexes: Mutex<BTreeMap<String, Catalog>>,
     start: Instant,
     alert_after: Option<Duration>,
 }
@@ -82,13 +83,13 @@ series! {
     slot_by_kind: Gauges, "newest_kind_slot", "Newest slot of a kind of archive on a target";
     age_seconds_by_kind: Gauges, "newest_kind_age_seconds",
         "Seconds since the newest archive of a kind was published on a target";
-    is_up: Gauges, "target_up", "1 where a target works, 0 where it fails";
+    is_up: Gauges, "target_up", "1 if a target works, 0 if it fails";
     last_success: Gauges, "last_success_timestamp_seconds",
-        "When a target last did what it was asked for, in seconds since 1970";
+        "Time at which a target last answered without a failure, in seconds since 1970";
     free_bytes: Gauges, "free_bytes",
-        "Bytes that are free for the directory of pins, or of a target, as of the last look";
+        "Free bytes for the directory of pins or for a target, when last checked";
     backlog: Gauges, "backlog", "Archives that are ready and not on a target yet";
-    hook_failures: Counter, "hook_failures", "Programs of the operator that failed";
+    hook_failures: Counter, "hook_failures", "Hooks that failed";
     published: Counters, "archives", "Archives published on a target";
     published_bytes: Counters, "bytes", "Bytes published on a target";
     failures: Counters, "failures", "Damaged archives, archives left out, failures of targets, others";
@@ -101,10 +102,10 @@ impl PublishMetrics {
     /// is older than `alert_after`.
     pub fn new(targets: impl Iterator<Item = String>, alert_after: Option<Duration>) -> Self {
         let series = MetricSeries::default();
-        let targets: BTreeMap<_, _> = targets.map(|target| (target, Catalog::default())).collect();
+        let indexes: BTreeMap<_, _> = targets.map(|target| (target, Catalog::default())).collect();
         // Create the counters now: a counter that first appears with a count of 1 has no rate in
         // Prometheus.
-        for target in targets.keys() {
+        for target in indexes.keys() {
             drop(series.published.get_or_create(&target_label(target)));
             drop(series.published_bytes.get_or_create(&target_label(target)));
         }
@@ -114,13 +115,13 @@ impl PublishMetrics {
         Self {
             series,
             registry: Mutex::new(registry),
-            targets: Mutex::new(targets),
+            indexes: Mutex::new(indexes),
             start: Instant::now(),
             alert_after,
         }
     }
 
-    /// Returns the time since an archive was published. Counts from the start of the run if there is no
+    /// Returns the time since an archive was published, or since the start of the run if there is no
     /// archive, or if its time is in the future because the clock jumped back.
     fn age(&self, published: Option<&ListedArchive>) -> Duration {
         let age_ns = published.and_then(|archive| unix_ns(clock::now()).checked_sub(archive.modified_ns));
@@ -135,8 +136,9 @@ impl PublishMetrics {
             self.series.failures.get_or_create(&label("reason", reason)).inc();
         };
         match event {
-            PublishEvent::Prepared(made) => {
-                add_seconds(if made.rebased_on.is_some() { "rebase" } else { "prepare" }, made.elapsed);
+            PublishEvent::Prepared(prepared) => {
+                let stage = if prepared.rebased_on.is_some() { "rebase" } else { "prepare" };
+                add_seconds(stage, prepared.elapsed);
             }
             PublishEvent::Published(published) => {
                 add_seconds("publish", published.elapsed);
@@ -172,9 +174,9 @@ impl PublishMetrics {
             let seconds = clock::since_1970(time).as_secs();
             set_gauge(&self.series.last_success, &label, seconds);
         }
-        // Keep the last index that had archives: the age of its newest one goes on rising.
+        // Keep the last index that had archives, so that the age of its newest one goes on rising.
         if !contents.index.archives().is_empty() {
-            self.targets.lock().insert(target.to_string(), contents.index.clone());
+            self.indexes.lock().insert(target.to_string(), contents.index.clone());
         }
     }
 
@@ -191,7 +193,7 @@ impl Monitored for PublishMetrics {
             set_gauge(ages, &labels, self.age(newest).as_secs());
         };
         let series = &self.series;
-        for (target, index) in self.targets.lock().iter() {
+        for (target, index) in self.indexes.lock().iter() {
             let newest = newest_archive(index, |_| true);
             set_newest(&series.newest_slot, &series.newest_age_seconds, target_label(target), newest);
             for (kind, is_full) in [("full", true), ("incremental", false)] {
@@ -206,14 +208,14 @@ impl Monitored for PublishMetrics {
 
     fn health(&self) -> Result<(), String> {
         let Some(alert_after) = self.alert_after else { return Ok(()) };
-        let mut old = Vec::new();
-        for (target, index) in self.targets.lock().iter() {
+        let mut problems = Vec::new();
+        for (target, index) in self.indexes.lock().iter() {
             let age = self.age(newest_archive(index, |_| true));
             if age > alert_after {
-                old.push(format!("{target}: the newest archive was published {} ago", quantity::duration(age)));
+                problems.push(format!("{target}: the newest archive was published {} ago", quantity::duration(age)));
             }
         }
-        if old.is_empty() { Ok(()) } else { Err(old.join("; ")) }
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
     }
 }
 
@@ -239,9 +241,9 @@ mod tests {
         };
         metrics.record_target("a", &TargetStatus { contents: &contents(0), backlog: 0, is_up: true });
         metrics.record_target("b", &TargetStatus { contents: &contents(700), backlog: 1, is_up: false });
-        let why = metrics.health().unwrap_err();
-        assert!(why.starts_with("b: "), "{why}");
-        assert!(!why.contains("a: "), "{why}");
+        let problem = metrics.health().unwrap_err();
+        assert!(problem.starts_with("b: "), "{problem}");
+        assert!(!problem.contains("a: "), "{problem}");
         let mut text = String::new();
         encode(&mut text, &metrics.metrics()).unwrap();
         let (_, after) = text.split_once("slotpress_publish_newest_age_seconds{target=\"b\"} ").unwrap();

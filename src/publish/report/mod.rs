@@ -54,12 +54,12 @@ impl<'a> Reporter<'a> {
         match &event {
             // Ignore failures of operations that are repeated: the next attempt may succeed.
             PublishEvent::Failed { error, retry: None, .. } | PublishEvent::Refused { error, .. } => {
-                let rank = |error: &Error| match error.kind() {
+                let severity = |error: &Error| match error.kind() {
                     ErrorKind::Damaged => 2,
                     ErrorKind::Network => 0,
                     _ => 1,
                 };
-                if self.worst_failure.as_ref().map(rank) < Some(rank(error)) {
+                if self.worst_failure.as_ref().map(severity) < Some(severity(error)) {
                     self.worst_failure = Some(error.clone());
                 }
             }
@@ -73,7 +73,7 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// Reports a failed hook. This neither makes the run fail nor starts another hook.
+    /// Reports a failed hook. The failure neither makes the run fail nor starts another hook.
     fn report_hook_failure(&mut self, error: Error) {
         let event = PublishEvent::Failed { error, target: None, retry: None };
         self.metrics.count_hook_failure();

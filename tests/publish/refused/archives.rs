@@ -39,11 +39,11 @@ fn a_refused_file_is_a_failure_until_it_is_written_again() {
     setup.write_damaged(&fixture(FULL_26));
     assert_eq!(setup.run_once(&[]).status.code(), Some(3));
     for _ in 0..2 {
-        let again = setup.run_once(&[]);
-        let stderr = String::from_utf8_lossy(&again.stderr);
-        assert_eq!(again.status.code(), Some(3), "{stderr}");
+        let output = setup.run_once(&[]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
         assert!(stderr.contains("no archive of its slot or newer is published"), "{stderr}");
-        assert_eq!(events_of_type(&parse_events(&again), "publish_refused").len(), 0);
+        assert_eq!(events_of_type(&parse_events(&output), "publish_refused").len(), 0);
         drop(fs::remove_file(setup.snapshots().join(FULL_26)));
     }
     setup.write(&fixture(FULL_26));
@@ -62,10 +62,10 @@ fn quarantined_archives_are_reported_even_if_the_disk_fails() {
         setup
     };
     let arguments = |setup: &Setup| [setup.arguments(&["--json"]), vec!["--once".into()]].concat();
-    let whole = trace(&arguments(&with_damaged_archive()), CALLS, None);
-    assert_eq!(whole.output.status.code(), Some(3), "{:?}", whole.output);
+    let undisturbed = trace(&arguments(&with_damaged_archive()), CALLS, None);
+    assert_eq!(undisturbed.output.status.code(), Some(3), "{:?}", undisturbed.output);
     let mut quarantined = 0;
-    for call in &whole.calls {
+    for call in &undisturbed.calls {
         let setup = with_damaged_archive();
         let failing = format!("{}:error=ENOSPC:when={}", call.name, call.number);
         let events = parse_events(&trace(&arguments(&setup), CALLS, Some(&failing)).output);

@@ -18,9 +18,9 @@ fn assert_kills_are_survived(flags: &[&str]) {
     let whole = trace(&[setup.arguments(flags), vec!["--once".into()]].concat(), CALLS, None);
     assert!(whole.output.status.success(), "{:?}", whole.output);
     let moments: BTreeSet<(String, u64)> = whole.calls.iter().map(|call| (call.name.clone(), call.number)).collect();
-    let apart = (moments.len() as u64).div_ceil(number_of("PUBLISH_KILLS", KILLS_DEFAULT)).max(1) as usize;
+    let step = (moments.len() as u64).div_ceil(number_of("PUBLISH_KILLS", KILLS_DEFAULT)).max(1) as usize;
     let mut kills = 0;
-    for (call, number) in moments.iter().step_by(apart) {
+    for (call, number) in moments.iter().step_by(step) {
         let moment = format!("{call} {number}");
         let setup = Setup::with_pair();
         let before = file_states(&setup.snapshots());
@@ -33,24 +33,24 @@ fn assert_kills_are_survived(flags: &[&str]) {
         let now = file_states(&setup.snapshots());
         assert_eq!(now.len(), before.len(), "{moment}");
         for (name, file) in now {
-            let unlinked = FileState { links: before[&name].links, ..file };
-            assert!(unlinked == before[&name], "{moment}: {name}");
+            let unpinned = FileState { links: before[&name].links, ..file };
+            assert!(unpinned == before[&name], "{moment}: {name}");
         }
 
         let events = setup.publish_once(flags);
         assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40], "{moment}: {events:?}");
-        let left = file_names(&setup.mirror());
-        assert!(left.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {left:?}");
+        let names = file_names(&setup.mirror());
+        assert!(names.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {names:?}");
         setup.assert_nothing_is_pinned();
         let links = if flags.contains(&"--as-is") { 2 } else { 1 };
         assert!(file_states(&setup.snapshots()).values().all(|file| file.links == links), "{moment}: pins are freed");
         // Archives on the target were not written a second time.
-        let again = events_of_type(&events, "publish_prepared")
+        let prepared_again = events_of_type(&events, "publish_prepared")
             .into_iter()
             .filter(|event| published.iter().any(|name| event["name"] == **name));
-        assert_eq!(again.count(), 0, "{moment}");
+        assert_eq!(prepared_again.count(), 0, "{moment}");
     }
-    assert!(kills >= 10, "the moments were missed: {kills}");
+    assert!(kills >= 10, "too few moments were hit: {kills}");
 }
 
 /// The next run removes temporary files of a killed run even if it has no work.
@@ -108,17 +108,17 @@ fn a_full_target_gets_archives_once_it_has_room() {
         assert!(status.expect("runs").success());
     };
     mount("size=64k");
-    let output = setup.run_once(&[]);
-    let whole = read_latest(&disk);
+    let failed_run = setup.run_once(&[]);
+    let published_without_room = read_latest(&disk);
     mount("remount,size=64m");
-    let again = setup.run_once(&[]);
+    let second_run = setup.run_once(&[]);
     let published = read_latest(&disk);
     let names = file_names(&disk);
     assert!(Command::new("umount").arg(&disk).status().expect("runs").success());
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(whole.is_empty());
-    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
-    assert_eq!(events_of_type(&parse_events(&again), "publish_prepared").len(), 0, "all was ready");
+    assert_eq!(failed_run.status.code(), Some(1), "{}", String::from_utf8_lossy(&failed_run.stderr));
+    assert!(published_without_room.is_empty());
+    assert!(second_run.status.success(), "{}", String::from_utf8_lossy(&second_run.stderr));
+    assert_eq!(events_of_type(&parse_events(&second_run), "publish_prepared").len(), 0, "all were ready");
     assert_eq!(published, [FULL_26, INCREMENTAL_26_40]);
     assert!(names.iter().all(|name| !name.starts_with("tmp-")), "{names:?}");
     drop(fs::remove_dir(&disk));
@@ -162,11 +162,11 @@ fn a_target_that_becomes_full_is_pruned() {
         archive["modified_unix_seconds"] = 1.into();
     }
     fs::write(&path, index.to_string()).expect("written");
-    // Another file leaves too little room for the next archive, by half of the oldest archive's length.
+    // Another file fills the disk until the next archive lacks half of the oldest archive's length.
     let free_bytes = rustix::fs::statvfs(setup.mirror()).map(|stat| stat.f_bavail * stat.f_frsize).expect("known");
     let bytes_of = |path: PathBuf| fs::metadata(path).expect("metadata").len();
-    let left_bytes = bytes_of(fixture(FULL_3500)) - bytes_of(fixture(FULL_26)) / 2;
-    fs::write(setup.mirror().join("other"), vec![1; (free_bytes - left_bytes) as usize]).expect("written");
+    let remaining_bytes = bytes_of(fixture(FULL_3500)) - bytes_of(fixture(FULL_26)) / 2;
+    fs::write(setup.mirror().join("other"), vec![1; (free_bytes - remaining_bytes) as usize]).expect("written");
     setup.write(&fixture(FULL_3500));
     running.wait_for_published(FULL_3500);
     let events = running.stop();

@@ -27,8 +27,8 @@ use crate::publish::setup::*;
 const STEPS: usize = 30;
 /// Number of the validator's states, one for each day.
 const DAYS: usize = 12;
-/// Length of a target that can become full.
-const DISK: &str = "size=64m";
+/// Mount option of a target that can become full.
+const SMALL_DISK: &str = "size=64m";
 
 /// An archive of a day's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,13 +113,13 @@ impl Drop for TargetDir {
 }
 
 /// Contents of a file of another program.
-const FOREIGN: &[u8] = b"foreign";
+const FOREIGN_CONTENT: &[u8] = b"foreign";
 
 impl TargetDir {
     fn new(dir: &Path, number: usize, is_small: bool) -> Self {
         let (path, aside) = (dir.join(format!("target-{number}")), dir.join(format!("aside-{number}")));
         fs::create_dir(&path).expect("made");
-        let mount = || Command::new("mount").args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(&path).output();
+        let mount = || Command::new("mount").args(["-t", "tmpfs", "-o", SMALL_DISK, "tmpfs"]).arg(&path).output();
         let is_mounted = is_small && mount().is_ok_and(|output| output.status.success());
         give_to_nobody(&path);
         Self { path, aside, condition: TargetCondition::Works, is_mounted, had_full: false }
@@ -130,7 +130,7 @@ impl TargetDir {
         match std::mem::replace(&mut self.condition, TargetCondition::Works) {
             TargetCondition::Fails => set_mode(&self.path, 0o755),
             TargetCondition::Refuses => {
-                let is_foreign = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes == FOREIGN);
+                let is_foreign = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes == FOREIGN_CONTENT);
                 let paths = file_names(&self.path).into_iter().map(|name| self.path.join(name));
                 paths.filter(is_foreign).for_each(|path| fs::remove_file(path).expect("removed"));
             }
@@ -159,7 +159,7 @@ impl TargetDir {
         };
         match self.condition {
             TargetCondition::Fails => set_mode(&self.path, 0o555),
-            TargetCondition::Refuses => fs::write(self.path.join(next), FOREIGN).expect("written"),
+            TargetCondition::Refuses => fs::write(self.path.join(next), FOREIGN_CONTENT).expect("written"),
             TargetCondition::IsGone => fs::rename(&self.path, &self.aside).expect("moved"),
             TargetCondition::IsFull => {
                 let free = rustix::fs::statvfs(&self.path).map(|stat| stat.f_bavail * stat.f_frsize).expect("known");
@@ -280,8 +280,8 @@ impl RandomRun {
     }
 
     fn wait(&self, milliseconds: usize) {
-        let moment = Instant::now();
-        wait_for("the moment", || moment.elapsed().as_millis() >= milliseconds as u128);
+        let start = Instant::now();
+        wait_for("the moment", || start.elapsed().as_millis() >= milliseconds as u128);
     }
 
     fn apply_outside_event(&mut self) {
@@ -380,18 +380,18 @@ impl RandomRun {
                 }
             }
         }
-        let left = ["pinned", "ready"].map(|dir| self.dir.path().join("snapshots.publish").join(dir));
-        let left: Vec<String> = left.iter().filter(|dir| dir.exists()).flat_map(|dir| file_names(dir)).collect();
+        let dirs = ["pinned", "ready"].map(|dir| self.dir.path().join("snapshots.publish").join(dir));
+        let left: Vec<String> = dirs.iter().filter(|dir| dir.exists()).flat_map(|dir| file_names(dir)).collect();
         (!left.is_empty()).then(|| format!("{left:?} is left"))
     }
 
     /// Runs `verify` on all named archives.
     fn verify(&self) {
-        static SOUND: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+        static VERIFIED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
         for (_, path) in self.target_dirs.iter().flat_map(TargetDir::listed_archives) {
             let mut hasher = DefaultHasher::new();
             fs::read(&path).expect("read").hash(&mut hasher);
-            if SOUND.lock().expect("unlocked").insert(hasher.finish()) {
+            if VERIFIED.lock().expect("unlocked").insert(hasher.finish()) {
                 let check = if name(&path).starts_with("incremental") { "frames" } else { "state" };
                 slotpress().arg("verify").arg(&path).args(["--check", check]).assert().success();
             }

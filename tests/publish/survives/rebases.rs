@@ -46,7 +46,7 @@ fn a_rebase_runs_at_the_lowest_priority_and_survives_a_kill() {
     setup.assert_nothing_is_pinned();
 }
 
-/// The next archive is of a different cluster, so it is not rebased, which is reported once.
+/// The next archive is of a different cluster, so it cannot be rebased. That is reported once.
 #[test]
 fn the_next_full_archive_comes_first() {
     let (setup, running) = start_slow_rebase();
@@ -84,8 +84,8 @@ fn kills_at_system_calls_are_survived() {
         assert_eq!(read_latest(&setup.mirror()).len(), 1, "{moment}");
         setup.publish_once(&ONTO_ONE);
         assert_is_listed(&setup.mirror());
-        let left = file_names(&setup.mirror());
-        assert!(left.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {left:?}");
+        let names = file_names(&setup.mirror());
+        assert!(names.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {names:?}");
         setup.assert_nothing_is_pinned();
     }
 }

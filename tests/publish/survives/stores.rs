@@ -105,13 +105,14 @@ fn an_upload_continues_after_a_kill() {
     child.kill().expect("killed");
     child.wait().expect("ended");
     gateway.clear_faults();
-    let (sent, begun) = (gateway.count_requests(&["partNumber=1&"]), gateway.count_requests(&["POST ", "uploads="]));
+    let first_parts = gateway.count_requests(&["partNumber=1&"]);
+    let begun_uploads = gateway.count_requests(&["POST ", "uploads="]);
     let output = publish_once_to_bucket(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(events_of_type(&parse_events(&output), "publish_prepared").len(), 0);
     assert_eq!(
         (gateway.count_requests(&["partNumber=1&"]), gateway.count_requests(&["POST ", "uploads="])),
-        (sent, begun)
+        (first_parts, begun_uploads)
     );
     let bucket = gateway.bucket().join("mainnet");
     assert_eq!(read_latest(&bucket), [name(&made)]);
@@ -153,7 +154,7 @@ fn a_panic_while_a_bucket_waits_is_survived() {
     let is_reached =
         |number| assert_command_panic_is_error(&command(&gateway, &arguments), "planning", number, None).is_some();
     let reached = (1..).take_while(|number| is_reached(*number)).count();
-    assert!(reached >= 2, "an answer, and the end of a preparation: {reached}");
+    assert!(reached >= 2, "the answer of a target, and the end of a preparation: {reached}");
     assert_eq!(read_latest(&gateway.bucket().join("mainnet")), [name(&made)]);
     assert_eq!((gateway.left_parts(), unfinished_uploads(&setup).len()), (0, 0));
 }
@@ -187,7 +188,7 @@ fn wrong_credentials_are_tried_once() {
     assert_eq!((failed.len(), &failed[0]["retry_seconds"]), (1, &Value::Null), "{failed:?}");
 }
 
-/// An archive is not published if the store confirms a document and does not keep it.
+/// An archive is not published if the store confirms a document but does not keep it.
 #[test]
 fn files_that_a_store_does_not_keep_are_not_published() {
     needs!("versitygw");

@@ -13,7 +13,7 @@ fn a_pair_is_published_once() {
     let setup = Setup::with_pair();
     let before = file_states(&setup.snapshots());
     let events = setup.publish_once(&[]);
-    assert_eq!(file_states(&setup.snapshots()), before, "the validator's directory is as it was");
+    assert_eq!(file_states(&setup.snapshots()), before, "the validator's directory is unchanged");
     assert_eq!(setup.published(), [INCREMENTAL_26_40, FULL_26]);
     assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
     verify_published(&setup.mirror());
@@ -41,7 +41,7 @@ fn a_second_run_prepares_and_writes_nothing() {
     let index_inode = || fs::metadata(setup.mirror().join("api/v1/archives")).expect("an index").ino();
     let before = index_inode();
     assert_eq!(events_of_type(&setup.publish_once(&[]), "publish_prepared").len(), 0);
-    assert_eq!(index_inode(), before, "the index was right");
+    assert_eq!(index_inode(), before, "the index was already correct");
 }
 
 #[test]
@@ -113,15 +113,15 @@ fn only_old_archives_of_the_index_are_deleted_after_the_grace() {
     let newest = chain_archives().last().expect("some");
     assert_eq!(read_latest(&setup.mirror()), [name(newest)]);
     // The newest incremental archive and its base stay by the rules of `prune`.
-    let stays = [name(&foreign), FULL_3500.to_string(), name(newest), name(&chain_archives()[5])];
+    let kept = [name(&foreign), FULL_3500.to_string(), name(newest), name(&chain_archives()[5])];
     let published = setup.published();
-    assert_eq!(published.len(), stays.len(), "{published:?}");
-    assert!(stays.iter().all(|name| published.contains(name)), "{published:?}");
+    assert_eq!(published.len(), kept.len(), "{published:?}");
+    assert!(kept.iter().all(|name| published.contains(name)), "{published:?}");
     assert_eq!(fs::read_to_string(&foreign).expect("read"), "another's");
 }
 
-/// Firedancer refuses to start if one of its files has a second name. So unless only Agave writes,
-/// archives are pinned by reflinks. On a file system without reflinks, the run ends at once.
+/// Firedancer refuses to start if one of its files has a second name. Unless only Agave writes archives,
+/// they are therefore pinned by reflinks. On a file system without reflinks, the run ends at once.
 #[test]
 fn no_file_gets_a_second_name_unless_only_agave_writes() {
     let setup = Setup::with_pair();

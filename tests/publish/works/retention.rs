@@ -8,7 +8,7 @@ use crate::common::disk::Disk;
 use crate::common::*;
 use crate::publish::setup::*;
 
-/// Returns the names of archives that the index says to stay for this reason.
+/// Returns the names of the archives that stay for this reason, according to the index.
 fn names_kept_because(setup: &Setup, reason: &str) -> Vec<String> {
     let index = read_index(&setup.mirror());
     let archives = index["archives"].as_array().expect("archives");
@@ -29,8 +29,8 @@ fn newest_states_of_epochs_stay() {
         verify_published(&setup.mirror());
     }
     assert_eq!(names_kept_because(&setup, "epoch_end"), [FULL_26]);
-    let listed = slotpress().arg("list").arg(setup.mirror()).output().expect("runs");
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let output = slotpress().arg("list").arg(setup.mirror()).output().expect("runs");
+    let listed = String::from_utf8_lossy(&output.stdout);
     assert_eq!(listed.matches("kept: epoch_end").count(), 1, "{listed}");
     for archive in &chain_archives()[3..] {
         setup.write(archive);
@@ -55,9 +55,9 @@ fn newest_states_of_days_stay() {
         setup.publish_once(&["--keep-full", "1", "--grace", "0s", "--keep-daily", "9", "--keep-weekly", "9"]);
     }
     let index = read_index(&setup.mirror());
-    let stays = setup.published().contains(&FULL_26.to_string());
+    let is_kept = setup.published().contains(&FULL_26.to_string());
     assert_eq!(names_kept_because(&setup, "weekly").len(), setup.published().len());
-    assert!(!stays || day_of(&index, FULL_26) < day_of(&index, FULL_3500), "{index}");
+    assert!(!is_kept || day_of(&index, FULL_26) < day_of(&index, FULL_3500), "{index}");
 }
 
 /// Nothing is deleted, and the run reports that there is too little room.
@@ -73,7 +73,7 @@ fn a_target_without_room_for_the_next_archive_keeps_its_archives() {
     let output = setup.run_once(&to);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("what is to stay leaves no room"), "{stderr}");
+    assert!(stderr.contains("the archives that stay leave no room"), "{stderr}");
     assert!(stderr.contains("keep fewer archives, days, weeks or epochs"), "{stderr}");
     assert_eq!(read_latest(disk.path()), [FULL_26]);
     fs::remove_file(filler).expect("removed");

@@ -96,7 +96,7 @@ fn write_and_purge(setup: &Setup, running: &PublishProcess, archives: &[PathBuf]
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let polls = scope.spawn(|| {
-            let mut seen = std::collections::BTreeSet::new();
+            let mut seen = BTreeSet::new();
             while !is_over.load(Relaxed) {
                 seen.insert(read_latest(&setup.mirror()));
                 std::thread::sleep(std::time::Duration::from_millis(2));
@@ -181,10 +181,10 @@ fn archives_of_a_validator_that_purges_are_published() {
 /// The program is killed at random moments, again and again. Each time the next run continues, and in
 /// the end all archives are published.
 #[test]
-#[ignore = "takes an hour; by hand: PUBLISH_SOAK_SECONDS"]
-fn soak() {
+#[ignore = "takes an hour, or PUBLISH_SOAK_SECONDS"]
+fn an_hour_of_random_kills_is_survived() {
     let (start, mut rng) = (std::time::Instant::now(), SeededRng::new(number_of("PUBLISH_SEED", 1)));
-    let (mut archives, mut kills) = (0, 0);
+    let (mut published, mut kills) = (0, 0);
     while start.elapsed().as_secs() < number_of("PUBLISH_SOAK_SECONDS", 3600) {
         let setup = Setup::new(&[]);
         let mut written = Vec::new();
@@ -197,21 +197,21 @@ fn soak() {
                 fs::remove_file(setup.snapshots().join(written.remove(0))).expect("purged");
             }
             for _ in 0..rng.below(4) {
-                let (moment, until) = (std::time::Instant::now(), rng.below(60) as u128);
-                wait_for("the moment", || moment.elapsed().as_millis() >= until);
+                let (start, pause_ms) = (std::time::Instant::now(), rng.below(60) as u128);
+                wait_for("the moment", || start.elapsed().as_millis() >= pause_ms);
                 drop(running);
                 kills += 1;
                 running = PublishProcess::start(&setup, &flags);
             }
             wait_for(&name(archive), || read_latest(&setup.mirror()).contains(&name(archive)));
-            archives += 1;
+            published += 1;
         }
         setup.wait_until_nothing_is_pinned();
         running.stop();
         assert_eq!(setup.published().len(), chain_archives().len());
         verify_published(&setup.mirror());
     }
-    println!("{archives} archives, {kills} kills, in {} s", start.elapsed().as_secs());
+    println!("{published} archives, {kills} kills, in {} s", start.elapsed().as_secs());
 }
 
 /// Each published pair gives the same state as the validator's, as soon as it is published.
@@ -264,7 +264,7 @@ fn genesis_beside(fixture_name: &str) -> PathBuf {
     fixture(fixture_name).parent().expect("a directory").to_path_buf()
 }
 
-/// All archives of a chain exist at the start, and are purged while they are read.
+/// All archives of a chain exist at the start, and are purged while the program reads the newest.
 #[test]
 fn the_newest_of_many_vanishing_archives_is_published() {
     let setup = Setup::new(&chain_archives().iter().map(|path| path.as_path()).collect::<Vec<_>>());
@@ -278,8 +278,8 @@ fn the_newest_of_many_vanishing_archives_is_published() {
     assert_eq!(events_of_type(&events, "publish_refused").len(), 0, "{events:?}");
 }
 
-/// A writer locks, empties, renames and rewrites its oldest file, as Firedancer does. It never waits long
-/// for a lock, no file gets a second name, and the last archive is published.
+/// A writer locks, truncates, renames and rewrites its oldest file, as Firedancer does. It never waits
+/// long for a lock, no file gets a second name, and the last archive is published.
 #[test]
 fn files_that_firedancer_reuses_are_published() {
     needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
@@ -358,7 +358,7 @@ impl MetricsRun {
 }
 
 #[test]
-fn metrics_tell_slots_and_counts() {
+fn metrics_show_slots_and_counts() {
     let setup = Setup::with_pair();
     let run = MetricsRun::start(&setup, "1h");
     run.running.wait_for_published(INCREMENTAL_26_40);
