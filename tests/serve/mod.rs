@@ -12,5 +12,5 @@ mod refused {
     mod hostile;
 }
 mod survives {
-    mod lives;
+    mod lifecycle;
 }

@@ -1,4 +1,4 @@
-//! Makes the list of archives and transfers, for the page and as JSON at `/api/v1/archives`.
+//! Builds the list of archives and transfers, for the page and as JSON at `/api/v1/archives`.
 //! `docs/serving.md` describes its fields. Fields may be added, but never renamed or removed.
 
 use std::time::SystemTime;

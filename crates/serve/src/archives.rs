@@ -24,9 +24,9 @@ pub struct ServedArchives {
     pub has_failed: AtomicBool,
 }
 
-fn scan_dirs(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
-    let mut catalog = scan::scan_again(dirs, known)?;
-    scan::read_newest_bank_times(&mut catalog, known);
+fn scan_dirs(dirs: &[PathBuf], previous: &Catalog) -> Result<Catalog> {
+    let mut catalog = scan::scan_again(dirs, previous)?;
+    scan::read_newest_bank_times(&mut catalog, previous);
     scan::read_keep_reasons(&mut catalog, dirs);
     Ok(catalog)
 }
@@ -48,11 +48,10 @@ pub async fn keep_scanning(server: Arc<Server>) {
     loop {
         tokio::time::sleep(SCAN_INTERVAL).await;
         let dirs = archives.dirs.clone();
-        let known = archives.last_scan();
-        let catalog = tokio::task::spawn_blocking(move || scan_dirs(&dirs, &known)).await;
-        let catalog = catalog.ok().and_then(Result::ok);
-        archives.has_failed.store(catalog.is_none(), Relaxed);
-        if let Some(catalog) = catalog {
+        let previous = archives.last_scan();
+        let scan = tokio::task::spawn_blocking(move || scan_dirs(&dirs, &previous)).await;
+        archives.has_failed.store(!matches!(scan, Ok(Ok(_))), Relaxed);
+        if let Ok(Ok(catalog)) = scan {
             *archives.last_scan.lock() = Arc::new(catalog);
         }
     }

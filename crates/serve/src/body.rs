@@ -1,4 +1,4 @@
-//! Makes bodies of responses. A file is sent in pieces; each is read when the connection takes it.
+//! Creates bodies of responses. A file is sent in pieces; each is read when the connection is ready for it.
 
 use std::io;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use super::respond::{Content, FileContent};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-pub fn make_body(content: Content, progress: &Arc<ConnectionProgress>) -> Body {
+pub fn create_body(content: Content, progress: &Arc<ConnectionProgress>) -> Body {
     match content {
         Content::Bytes(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
         Content::File(file) => {
             let progress = progress.clone();
-            let pieces = try_unfold(file, move |file| send_piece(file, progress.clone()));
+            let pieces = try_unfold(file, move |file| next_piece(file, progress.clone()));
             StreamBody::new(pieces).boxed_unsync()
         }
     }
 }
 
 /// Returns the next piece of a file as soon as the rate limits allow it; `None` at the end.
-async fn send_piece(
+async fn next_piece(
     mut file: FileContent,
     progress: Arc<ConnectionProgress>,
 ) -> io::Result<Option<(Frame<Bytes>, FileContent)>> {
@@ -56,11 +56,12 @@ impl FileContent {
             if !is_resident {
                 reader.prefetch(offset);
             }
-            // Reuses the buffer of the last piece if that was sent completely, and is not much longer. The
+            // Reuse the buffer of the last piece if that was sent completely, and is not much longer. The
             // system clears new memory, which takes as long as reading.
-            let buffer = last_piece.try_into_mut().ok();
-            let buffer = buffer.filter(|buffer| buffer.capacity() as u64 / 2 <= length);
-            let mut buffer = buffer.unwrap_or_default();
+            let mut buffer = match last_piece.try_into_mut() {
+                Ok(buffer) if buffer.capacity() as u64 / 2 <= length => buffer,
+                _ => Default::default(),
+            };
             buffer.resize(to_usize(length), 0);
             reader.read(offset, &mut buffer)?;
             Ok(buffer.freeze())

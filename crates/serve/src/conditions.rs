@@ -1,7 +1,7 @@
 //! Decides which bytes of a file are sent, from the conditions and the range of a request (RFC 9110,
-//! sections 13 and 14). Pure.
+//! sections 13 and 14). Does no I/O.
 //!
-//! A request for several ranges gets the whole file, as the standard allows.
+//! A request for several ranges is answered with the whole file, as the standard allows.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
@@ -36,12 +36,13 @@ pub enum FileAnswer {
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 
 pub fn decide_answer(method: &Method, headers: &HeaderMap, version: &FileVersion, now: SystemTime) -> FileAnswer {
-    let date = |name: HeaderName| single_value(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
+    let parse_date =
+        |name: HeaderName| single_value(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
     if headers.contains_key(IF_MATCH) {
         if !list_values(headers, &IF_MATCH).any(|tag| tag == "*" || tag == version.etag) {
             return FileAnswer::PreconditionFailed;
         }
-    } else if date(IF_UNMODIFIED_SINCE).is_some_and(|since| version.modified > since) {
+    } else if parse_date(IF_UNMODIFIED_SINCE).is_some_and(|since| version.modified > since) {
         return FileAnswer::PreconditionFailed;
     }
     if headers.contains_key(IF_NONE_MATCH) {
@@ -49,26 +50,26 @@ pub fn decide_answer(method: &Method, headers: &HeaderMap, version: &FileVersion
         if list_values(headers, &IF_NONE_MATCH).any(matches) {
             return FileAnswer::NotModified;
         }
-    } else if date(IF_MODIFIED_SINCE).is_some_and(|since| version.modified <= since) {
+    } else if parse_date(IF_MODIFIED_SINCE).is_some_and(|since| version.modified <= since) {
         return FileAnswer::NotModified;
     }
     // Ranges are defined only for GET.
     let range = if method == Method::GET { single_value(headers, &RANGE) } else { None };
     let Some(range) = range else { return FileAnswer::Whole };
     if headers.contains_key(IF_RANGE)
-        && !single_value(headers, &IF_RANGE).is_some_and(|tag| names_version(tag, version, now))
+        && !single_value(headers, &IF_RANGE).is_some_and(|validator| names_version(validator, version, now))
     {
         return FileAnswer::Whole;
     }
     parse_range(range, version.length_bytes)
 }
 
-/// Returns true if an If-Range header names exactly this version.
-fn names_version(tag: &str, version: &FileVersion, now: SystemTime) -> bool {
+/// Returns true if the value of an If-Range header, a date or an entity tag, names exactly this version.
+fn names_version(validator: &str, version: &FileVersion, now: SystemTime) -> bool {
     let age = now.duration_since(version.modified).unwrap_or_default();
-    match httpdate::parse_http_date(tag) {
+    match httpdate::parse_http_date(validator) {
         Ok(date) => date == version.modified && age >= STRONG_DATE_AGE,
-        Err(_) => tag.trim() == version.etag,
+        Err(_) => validator.trim() == version.etag,
     }
 }
 
@@ -83,11 +84,13 @@ pub fn parse_range(text: &str, length_bytes: u64) -> FileAnswer {
 /// Parses a header with a single range; `None` if it has several ranges or is invalid.
 fn parse_single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
     let (unit, ranges) = text.split_once('=')?;
-    let ranges = ranges.split(',').map(str::trim);
-    let mut ranges = ranges.filter(|range| !range.is_empty());
-    let (range, None) = (ranges.next()?, ranges.next()) else { return None };
+    let mut ranges = ranges.split(',').map(str::trim).filter(|range| !range.is_empty());
+    let range = ranges.next()?;
+    if ranges.next().is_some() || !unit.trim().eq_ignore_ascii_case("bytes") {
+        return None;
+    }
     let (first, last) = range.split_once('-')?;
-    let range = match (first.trim(), last.trim()) {
+    Some(match (first.trim(), last.trim()) {
         ("", suffix) => length_bytes.saturating_sub(parse_number(suffix)?)..length_bytes,
         (first, "") => parse_number(first)?..length_bytes,
         (first, last) => {
@@ -95,8 +98,7 @@ fn parse_single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
             let last = parse_number(last)?;
             (first <= last).then(|| first..last.saturating_add(1).min(length_bytes))?
         }
-    };
-    unit.trim().eq_ignore_ascii_case("bytes").then_some(range)
+    })
 }
 
 /// Parses decimal digits. A number that is too large becomes the largest `u64`.
@@ -105,7 +107,7 @@ fn parse_number(text: &str) -> Option<u64> {
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// Returns the value of a header. `None` if the header occurs twice or is not text: it is then ignored.
+/// Returns the value of a header; `None` if the header is missing, occurs twice or is not text.
 fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -114,8 +116,8 @@ fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str
     }
 }
 
-/// Returns the comma-separated values of all headers with this name. Other servers' entity tags may
-/// contain commas. Splitting them is harmless, because this server's tags contain none.
+/// Returns the comma-separated values of all headers with this name. Entity tags of other servers may
+/// contain commas, and are split. That is harmless, because this server's tags contain none.
 pub fn list_values<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).iter();
     let texts = values.filter_map(|value| value.to_str().ok());

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::Server;
-use super::body::make_body;
+use super::body::create_body;
 use super::limits::{Admission, ClientLimits, HEAD_BYTES_MAX, HEADERS_MAX};
 use super::monitoring::Monitored;
 use super::respond::answer;
@@ -31,20 +31,21 @@ use super::tls::Certificates;
 /// Pause after an error of the listening socket, for example if no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Limits on the bytes of a body that are discarded before its request is refused, and on the time for
-/// that.
+/// Limits on the bytes of a body that are discarded before its request is refused, and on the time that
+/// this takes.
 const DISCARDED_BYTES_MAX: usize = 256 * 1024;
-const DISCARDING_TIME_MAX: Duration = Duration::from_secs(1);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 const TOO_MANY_CONNECTIONS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// Response while the clock shows no valid date: hyper sends the date with each response, and panics
 /// if the date is invalid.
-const NO_DATE: &[u8] =
+const INVALID_DATE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 37\r\nConnection: close\r\n\r\n\
     the clock of this server is outside the years 1970 to 9999";
 
+/// What an endpoint serves.
 #[derive(Clone)]
 pub enum Site {
     Archives(Arc<Server>),
@@ -70,12 +71,12 @@ impl Endpoint {
     }
 
     /// Refuses a connection. Does not wait for the client, so the client may miss the response.
-    fn refuse(&self, stream: &TcpStream, client: SocketAddr, answer: &[u8]) {
+    fn refuse(&self, stream: &TcpStream, client: SocketAddr, response: &[u8]) {
         if let Some(server) = self.server() {
             server.log_answer(client.ip(), String::new(), 503, 0);
         }
         if self.certificates.is_none() {
-            let _ = stream.try_write(answer);
+            let _ = stream.try_write(response);
         }
     }
 }
@@ -91,7 +92,7 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
             continue;
         };
         if !clock::is_in_range() {
-            endpoint.refuse(&stream, client, NO_DATE);
+            endpoint.refuse(&stream, client, INVALID_DATE);
             continue;
         }
         match endpoint.limits.admit_connection(client.ip()) {
@@ -142,9 +143,9 @@ impl ConnectionProgress {
         self.is_preparing.store(false, Relaxed);
     }
 
-    /// Returns the number of ended steps if the server waits for the client.
-    fn steps_if_client_is_next(&self) -> Option<u64> {
-        (!self.is_preparing.load(Relaxed)).then(|| self.ended_steps.load(Relaxed))
+    /// Returns the number of ended steps; `None` while the server prepares a piece.
+    fn steps_awaiting_client(&self) -> Option<u64> {
+        if self.is_preparing.load(Relaxed) { None } else { Some(self.ended_steps.load(Relaxed)) }
     }
 }
 
@@ -164,11 +165,11 @@ async fn serve_http(
         if has_body {
             // Closing a connection with unread data resets it, and the client might lose the response.
             let discarding = Limited::new(request_body, DISCARDED_BYTES_MAX).collect();
-            let _ = timeout(DISCARDING_TIME_MAX, discarding).await;
+            let _ = timeout(DISCARD_TIMEOUT, discarding).await;
         }
         let response = answer(endpoint, client, admission, &parts, has_body).await;
         progress.end_step();
-        Ok::<_, Infallible>(response.map(|content| make_body(content, progress)))
+        Ok::<_, Infallible>(response.map(|content| create_body(content, progress)))
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -183,16 +184,16 @@ async fn serve_http(
     let mut last_steps = None;
     loop {
         tokio::select! {
-            ended = connection.as_mut() => return log_invalid_head(endpoint, client, &ended),
+            result = connection.as_mut() => return log_invalid_head(endpoint, client, &result),
             _ = stop.wait_for(|is_stopping| *is_stopping), if !is_stopping => {
                 connection.as_mut().graceful_shutdown();
                 is_stopping = true;
             }
             () = tokio::time::sleep(options.stall_timeout) => {
-                let steps = progress.steps_if_client_is_next();
+                let steps = progress.steps_awaiting_client();
                 if steps.is_some() && steps == last_steps {
                     if let Some(server) = endpoint.server() {
-                        server.metrics.stalled.inc();
+                        server.metrics.stalled_connections.inc();
                     }
                     return;
                 }
@@ -204,8 +205,8 @@ async fn serve_http(
 
 /// Logs and counts an invalid head, which hyper itself has answered. Other errors concern only the
 /// client.
-fn log_invalid_head(endpoint: &Endpoint, client: SocketAddr, ended: &Result<(), hyper::Error>) {
-    let (Err(error), Some(server)) = (ended, endpoint.server()) else { return };
+fn log_invalid_head(endpoint: &Endpoint, client: SocketAddr, result: &Result<(), hyper::Error>) {
+    let (Err(error), Some(server)) = (result, endpoint.server()) else { return };
     if error.is_parse() {
         let status = if error.is_parse_too_large() { 431 } else { 400 };
         server.metrics.count_response(status);

@@ -38,7 +38,7 @@ struct FileKey {
 impl OpenFiles {
     /// Returns the shared file with the same identity, length and modification time if one is open.
     /// Otherwise, shares this file.
-    pub fn share(&self, file: File, stat: &Stat, hint: IoHint) -> Arc<SharedFile> {
+    pub fn share(&self, file: File, stat: &Stat, io_hint: IoHint) -> Arc<SharedFile> {
         let length_bytes = u64::try_from(stat.st_size).unwrap_or_default();
         let mut files = self.0.lock();
         files.retain(|_, file| file.strong_count() > 0);
@@ -46,7 +46,7 @@ impl OpenFiles {
         if let Some(file) = files.get(&key).and_then(Weak::upgrade) {
             return file;
         }
-        let shared = Arc::new(SharedFile { file, length_bytes, hint, windows: Mutex::default() });
+        let shared = Arc::new(SharedFile { file, length_bytes, io_hint, windows: Mutex::default() });
         files.insert(key, Arc::downgrade(&shared));
         shared
     }
@@ -56,7 +56,7 @@ impl OpenFiles {
 pub struct SharedFile {
     file: File,
     length_bytes: u64,
-    hint: IoHint,
+    io_hint: IoHint,
     windows: Mutex<Windows<ColdPages>>,
 }
 
@@ -77,7 +77,7 @@ impl RangeReader {
     /// Reads the window at this offset and the next window into the page cache, except pages that are
     /// cached already. May block.
     pub fn prefetch(&self, offset: u64) {
-        if self.shared.hint == IoHint::None {
+        if self.shared.io_hint == IoHint::None {
             return;
         }
         let first = offset / WINDOW_BYTES;
@@ -113,14 +113,14 @@ impl RangeReader {
         end.saturating_sub(offset).min(max)
     }
 
-    /// Reads bytes at an offset, at most [`piece_bytes`](Self::piece_bytes). Then drops the pages before
-    /// the end of the read bytes that no other transfer needs.
+    /// Reads bytes at an offset, at most [`piece_bytes`](Self::piece_bytes). Then drops the pages that
+    /// no transfer needs any more.
     ///
     /// # Errors
     /// The disk fails, or the file has become shorter.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.shared.file.read_exact_at(buffer, offset)?;
-        if self.shared.hint != IoHint::None {
+        if self.shared.io_hint != IoHint::None {
             let end = offset.saturating_add(buffer.len() as u64);
             let windows = &self.shared.windows;
             let unneeded = windows.lock().advance_reader(self.reader_id, end);
@@ -145,17 +145,17 @@ impl SharedFile {
     }
 }
 
-/// Windows of a file that were prefetched, and the readers that need them. A value of type `C` is kept
-/// for each window until no reader needs the window.
+/// Windows of a file that were prefetched, and the readers that need them. A value of type `P` (the pages
+/// to drop) is kept for each window until no reader needs the window.
 #[derive(Debug, Default)]
-struct Windows<C> {
+struct Windows<P> {
     last_id: u64,
     /// Range that each reader still has to read.
     readers: BTreeMap<u64, Range<u64>>,
-    prefetched: BTreeMap<u64, C>,
+    prefetched: BTreeMap<u64, P>,
 }
 
-impl<C> Windows<C> {
+impl<P> Windows<P> {
     fn add_reader(&mut self, range: Range<u64>) -> u64 {
         saturating_add_to(&mut self.last_id, 1);
         self.readers.insert(self.last_id, range);
@@ -164,31 +164,31 @@ impl<C> Windows<C> {
 
     fn is_needed(&self, window: u64) -> bool {
         let bytes = window_range(window);
-        self.readers.values().any(|rest| {
-            let is_near = window.saturating_sub(rest.start / WINDOW_BYTES) <= LAG_WINDOWS_MAX;
-            rest.start < rest.end.min(bytes.end) && rest.end > bytes.start && is_near
+        self.readers.values().any(|unread| {
+            let is_near = window.saturating_sub(unread.start / WINDOW_BYTES) <= LAG_WINDOWS_MAX;
+            unread.start < unread.end.min(bytes.end) && unread.end > bytes.start && is_near
         })
     }
 
     /// Records that a reader has read up to an offset. Returns the values of windows that no reader
     /// needs any more.
-    fn advance_reader(&mut self, id: u64, offset: u64) -> Vec<C> {
+    fn advance_reader(&mut self, id: u64, offset: u64) -> Vec<P> {
         match self.readers.get_mut(&id) {
-            Some(rest) if rest.start < offset => {
-                let passed = rest.start / WINDOW_BYTES..offset.div_ceil(WINDOW_BYTES);
-                rest.start = offset;
+            Some(unread) if unread.start < offset => {
+                let passed = unread.start / WINDOW_BYTES..offset.div_ceil(WINDOW_BYTES);
+                unread.start = offset;
                 self.take_unneeded(passed)
             }
             _ => Vec::new(),
         }
     }
 
-    fn remove_reader(&mut self, id: u64) -> Vec<C> {
+    fn remove_reader(&mut self, id: u64) -> Vec<P> {
         self.readers.remove(&id);
         self.take_unneeded(0..u64::MAX)
     }
 
-    fn take_unneeded(&mut self, windows: Range<u64>) -> Vec<C> {
+    fn take_unneeded(&mut self, windows: Range<u64>) -> Vec<P> {
         let numbers = self.prefetched.range(windows).map(|(number, _)| *number);
         let unneeded: Vec<u64> = numbers.filter(|number| !self.is_needed(*number)).collect();
         let removed = unneeded.iter().map(|number| self.prefetched.remove(number));

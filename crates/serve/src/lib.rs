@@ -4,8 +4,8 @@
 //! and `bootstrap`.
 //!
 //! `connection` accepts connections, and `respond` answers their requests. `archives` scans directories
-//! by [`catalog`](slotpress_read::catalog), and `transfers` lists the running transfers. `conditions` and
-//! `files::Windows` do no I/O. `cli::serve` writes the log.
+//! with [`catalog`](slotpress_read::catalog), and `transfers` lists the running transfers. `conditions`
+//! and `files::Windows` do no I/O. `cli::serve` writes the log.
 
 // Clients send what this crate handles: indexing and arithmetic must not panic.
 #![cfg_attr(
@@ -83,16 +83,17 @@ pub struct ServeOptions {
     /// none.
     #[setters(into)]
     pub metrics: Option<SocketAddr>,
-    /// Rate of all clients together, in bytes per second. Default: none.
+    /// Limit on the rate of all clients together, in bytes per second. Default: none.
     #[setters(into)]
     pub max_rate_bytes_per_second: Option<u64>,
-    /// Rate of each client, in bytes per second. Default: none.
+    /// Limit on the rate of each client, in bytes per second. Default: none.
     #[setters(into)]
     pub max_client_rate_bytes_per_second: Option<u64>,
-    /// Connections of all clients together. Default: 1024, which take 64 MiB of memory if all are
-    /// busy.
+    /// Maximum number of connections of all clients together. Default: 1024, which take 64 MiB of memory
+    /// if all are busy.
     pub connections: usize,
-    /// Connections of each client. Default: 64, more than download programs and browsers open.
+    /// Maximum number of connections of each client. Default: 64, more than download programs and
+    /// browsers open.
     pub client_connections: usize,
     /// Proxies whose header `X-Forwarded-For` is trusted; limits apply to the clients of these proxies.
     /// Default: none.
@@ -125,8 +126,8 @@ pub const THREADS_DEFAULT_MAX: usize = 8;
 
 #[warn(missing_docs)]
 impl ServeOptions {
-    /// Creates options that serve directories at an address, without encryption and rate limits, over up
-    /// to 1024 connections and 64 of each client.
+    /// Creates options that serve directories at an address, without encryption or rate limits, over at
+    /// most 1024 connections, 64 of each client.
     pub fn new(dirs: impl IntoIterator<Item = PathBuf>, listen: SocketAddr) -> Self {
         Self {
             dirs: Vec::from_iter(dirs),
@@ -215,9 +216,14 @@ impl Server {
 
 const LOG_EVENTS_MAX: usize = 4096;
 
-/// Intervals for forwarding events and checking for an interrupt, and for checking certificates.
-const TICK: Duration = Duration::from_millis(50);
-const SLOW_TICK: Duration = Duration::from_secs(1);
+/// Interval for forwarding events and checking for an interruption.
+const EVENT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Interval for checking certificates, warnings and idle clients.
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time for the threads to end after the grace period.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 const BLOCKING_THREADS_MAX: usize = 64;
 
@@ -253,13 +259,13 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
     on_event(Event::Listening { listen, metrics, archives });
     notify(NotifyState::Ready);
 
-    let mut last_slow_tick: Option<Instant> = None;
+    let mut last_housekeeping: Option<Instant> = None;
     while !progress.is_interrupted() {
         forward_events(&events, &server.transfers, transfers::QUIET_TIME, on_event);
-        if last_slow_tick.is_some_and(|last| last.elapsed() < SLOW_TICK) {
+        if last_housekeeping.is_some_and(|last| last.elapsed() < HOUSEKEEPING_INTERVAL) {
             continue;
         }
-        last_slow_tick = Some(Instant::now());
+        last_housekeeping = Some(Instant::now());
         notify(NotifyState::Watchdog);
         server.limits.forget_idle_clients();
         for unusable in server.archives.last_scan().unusable() {
@@ -282,8 +288,8 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
     while server.limits.connection_count() > 0 && start.elapsed() < options.grace {
         forward_events(&events, &server.transfers, transfers::QUIET_TIME, on_event);
     }
-    // Ends the remaining transfers, and reports them.
-    runtime.shutdown_timeout(SLOW_TICK);
+    // End the remaining transfers, and report them.
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     forward_events(&events, &server.transfers, Duration::ZERO, on_event);
     Ok(())
 }
@@ -298,13 +304,18 @@ fn start_runtime(threads: usize, name: &str) -> Result<Runtime> {
         .map_err(|error| spawn_error(&error))
 }
 
-/// Reports the requests that are answered during a tick, and the transfers that have ended by then.
-fn forward_events(events: &Receiver<Event>, transfers: &Transfers, quiet: Duration, on_event: &mut dyn FnMut(Event)) {
+/// Forwards events for [`EVENT_INTERVAL`], then reports the transfers that have ended by then.
+fn forward_events(
+    events: &Receiver<Event>,
+    transfers: &Transfers,
+    quiet_time: Duration,
+    on_event: &mut dyn FnMut(Event),
+) {
     let start = Instant::now();
-    while let Ok(event) = events.recv_timeout(TICK.saturating_sub(start.elapsed())) {
+    while let Ok(event) = events.recv_timeout(EVENT_INTERVAL.saturating_sub(start.elapsed())) {
         on_event(event);
     }
-    for finished in transfers.take_finished(quiet) {
+    for finished in transfers.take_finished(quiet_time) {
         on_event(Event::Finished(finished));
     }
 }
@@ -321,7 +332,7 @@ fn bind(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAd
 fn listen_error(address: SocketAddr, error: &std::io::Error) -> Error {
     let hint = match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
-            "choose a port from 1024 on; or allow lower ones (AmbientCapabilities=CAP_NET_BIND_SERVICE of the service)"
+            "choose port 1024 or a higher one; or allow lower ones (AmbientCapabilities=CAP_NET_BIND_SERVICE of the service)"
         }
         _ => "choose another address or port; `ss -ltnp` shows what listens there now",
     };
@@ -335,8 +346,7 @@ fn raise_descriptor_limit(connections: usize, progress: &dyn Progress) {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
-    let needed = (connections as u64).saturating_mul(2);
-    let needed = needed.saturating_add(OTHER_DESCRIPTORS);
+    let needed = (connections as u64).saturating_mul(2).saturating_add(OTHER_DESCRIPTORS);
     let allowed = getrlimit(Resource::Nofile).current;
     if allowed.is_some_and(|allowed| allowed < needed) {
         progress.warn(&format!(

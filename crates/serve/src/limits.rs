@@ -1,5 +1,5 @@
-//! Limits connections and rates of each client. A client is an IPv4 address, or an IPv6 network of
-//! 64 bits, since one host has a whole such network.
+//! Limits the connections and the rate of each client, and of all clients together. A client is an IPv4
+//! address, or an IPv6 network of 64 bits, because one host usually has such a network.
 //!
 //! Rates are fair: only one piece of each client waits at a time, however many connections the client
 //! opens, and waiting pieces are sent in order. A [`TokenBucket`] bounds bursts.
@@ -28,7 +28,7 @@ pub const HEADERS_MAX: usize = 64;
 const PIECE_BYTES_MAX: u64 = 512 * 1024;
 
 /// Memory for the pieces of all connections. With more than 64 connections, pieces are shorter.
-const PIECES_BYTES: u64 = 64 * PIECE_BYTES_MAX;
+const ALL_PIECES_BYTES: u64 = 64 * PIECE_BYTES_MAX;
 
 /// Bounds on the length of a piece under a rate limit: short for fairness at low rates, long for
 /// efficiency at high rates.
@@ -148,6 +148,7 @@ impl ClientLimits {
 }
 
 impl Admission {
+    /// Waits until the rate limits allow this many bytes more.
     pub async fn wait_for_rate(&self, bytes: u64) {
         let limits = &self.limits;
         if limits.lower_rate.is_none() {
@@ -165,7 +166,7 @@ impl Admission {
 
     pub fn piece_bytes_max(&self) -> u64 {
         let connections = self.limits.connection_count() as u64;
-        let share = PIECES_BYTES.checked_div(connections).unwrap_or(PIECES_BYTES);
+        let share = ALL_PIECES_BYTES.checked_div(connections).unwrap_or(ALL_PIECES_BYTES);
         let max = match self.limits.lower_rate {
             Some(rate) => (rate / 64).clamp(PIECE_BYTES_MIN, LIMITED_PIECE_BYTES_MAX),
             None => PIECE_BYTES_MAX,

@@ -25,18 +25,18 @@ pub struct Metrics {
     newest_age_seconds: Gauge,
     connections: Gauge,
     responses: Family<[(&'static str, u16); 1], Counter>,
-    ended: Family<Label, Counter>,
-    refused: Family<Label, Counter>,
-    pub stalled: Counter,
+    ended_transfers: Family<Label, Counter>,
+    refused_connections: Family<Label, Counter>,
+    pub stalled_connections: Counter,
     registry: Mutex<Registry>,
 }
 
-/// Adds a part to a registry in which all names begin with `prefix`, and registers `build_info` in it.
-pub fn add_sub_registry<'r>(all: &'r mut Registry, prefix: &str) -> &'r mut Registry {
-    let registry = all.sub_registry_with_prefix(prefix);
-    let build: Family<Label, Gauge> = register(registry, "build_info", "The program");
+/// Adds a registry whose names begin with `prefix` to another one, and registers `build_info` in it.
+pub fn add_sub_registry<'r>(parent: &'r mut Registry, prefix: &str) -> &'r mut Registry {
+    let registry = parent.sub_registry_with_prefix(prefix);
+    let build_info: Family<Label, Gauge> = register(registry, "build_info", "Version of the program");
     let version = [("version", env!("CARGO_PKG_VERSION"))];
-    build.get_or_create(&version).set(1);
+    build_info.get_or_create(&version).set(1);
     registry
 }
 
@@ -50,32 +50,35 @@ const STATUSES: [u16; 13] = [200, 204, 206, 303, 304, 400, 404, 405, 412, 413, 4
 
 impl Metrics {
     pub fn new() -> Self {
-        let mut all = Registry::default();
-        let registry = add_sub_registry(&mut all, "slotpress_serve");
+        let mut root = Registry::default();
+        let registry = add_sub_registry(&mut root, "slotpress_serve");
         let age = "Seconds since the newest archive that a node would choose was modified";
         let metrics = Self {
             sent_bytes: register(registry, "sent_bytes", "Bytes of archives sent"),
-            transfers: register(registry, "transfers", "Transfers that run"),
-            ended: register(registry, "transfers_ended", "Transfers that have ended"),
+            transfers: register(registry, "transfers", "Running transfers"),
+            ended_transfers: register(registry, "transfers_ended", "Transfers that have ended"),
             archives: register(registry, "archives", "Archives that are served"),
             newest_slot: register(registry, "newest_slot", "Slot of the archive that a node would choose"),
             newest_age_seconds: register(registry, "newest_age_seconds", age),
             connections: register(registry, "connections", "Open connections"),
-            refused: register(registry, "connections_refused", "Connections over a limit"),
-            stalled: register(registry, "connections_stalled", "Connections closed because the reader stalled"),
+            refused_connections: register(registry, "connections_refused", "Connections refused because of a limit"),
+            stalled_connections: register(
+                registry,
+                "connections_stalled",
+                "Connections closed because the reader stalled",
+            ),
             responses: register(registry, "responses", "Responses by status"),
-            registry: Mutex::new(all),
+            registry: Mutex::new(root),
         };
-        // Creates all counters at the start: if one appeared only at its first event, rates would miss that
-        // event.
+        // Create all counters now: if one appeared only at its first event, rates would miss that event.
         for status in STATUSES {
             drop(metrics.responses.get_or_create(&[("status", status)]));
         }
         for outcome in ["complete", "cut"] {
-            drop(metrics.ended.get_or_create(&[("outcome", outcome)]));
+            drop(metrics.ended_transfers.get_or_create(&[("outcome", outcome)]));
         }
         for reason in ["full", "client"] {
-            drop(metrics.refused.get_or_create(&[("reason", reason)]));
+            drop(metrics.refused_connections.get_or_create(&[("reason", reason)]));
         }
         metrics
     }
@@ -86,7 +89,7 @@ impl Metrics {
 
     pub fn count_ended_transfer(&self, is_complete: bool) {
         let outcome = if is_complete { "complete" } else { "cut" };
-        self.ended.get_or_create(&[("outcome", outcome)]).inc();
+        self.ended_transfers.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     pub fn count_refused_connection(&self, refusal: Refusal) {
@@ -94,7 +97,7 @@ impl Metrics {
             Refusal::ServerFull => "full",
             Refusal::ClientFull => "client",
         };
-        self.refused.get_or_create(&[("reason", reason)]).inc();
+        self.refused_connections.get_or_create(&[("reason", reason)]).inc();
     }
 
     pub(crate) fn set_gauges(&self, server: &Server) {

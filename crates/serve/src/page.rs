@@ -72,7 +72,7 @@ pub fn render_page(list: &ArchiveList, host: &str, is_tls: bool) -> String {
 }
 
 /// Shortens a name or root: leaves out the middle of each long part, such as a hash, which would
-/// take half of a screen. The title of the table cell has the whole text.
+/// fill half of a screen. The title of the element has the whole text.
 fn shorten_parts(text: &str) -> String {
     let mut shortened = String::new();
     for piece in text.split_inclusive(['-', '.']) {
@@ -86,8 +86,8 @@ fn shorten_parts(text: &str) -> String {
     shortened
 }
 
-/// Returns the origin for URLs in commands. It has the host by which the client reached the server,
-/// unless a shell would interpret a character of it.
+/// Returns the origin for URLs in commands, with the host by which the client reached the server. A host
+/// that a shell might interpret is replaced by `HOST`.
 fn origin_url(host: &str, is_tls: bool) -> String {
     let host = if is_valid_host(host) { host } else { "HOST" };
     format!("{}://{host}", if is_tls { "https" } else { "http" })

@@ -10,9 +10,9 @@ use super::conditions::list_values;
 /// De facto standard header. Each proxy appends the address of its client.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Returns the client of a request from the proxy at `peer`: the last address in `X-Forwarded-For`
-/// that is not a trusted proxy's. The client may have invented earlier addresses. Without such an
-/// address, the client is the proxy itself.
+/// Returns the client of a request from the proxy at `peer`. Reads `X-Forwarded-For` from its end, up to
+/// the first address that is not a trusted proxy's: the client may have invented the ones before it. If
+/// the list ends or has an invalid address earlier, the proxy read last counts as the client.
 pub fn find_client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
     let hops: Vec<&str> = list_values(headers, &FORWARDED_FOR).collect();
     let mut client = peer;

@@ -49,6 +49,8 @@ pub type Reply = Response<Content>;
 
 const ALLOWED_METHODS: &str = "GET, HEAD, OPTIONS";
 
+const LOGGED_CHARS_MAX: usize = 256;
+
 pub async fn answer(
     endpoint: &Endpoint,
     client: SocketAddr,
@@ -87,12 +89,12 @@ impl Exchange<'_> {
                 Ok(admission) => self.admission = Arc::new(admission),
                 Err(refusal) => {
                     self.server.metrics.count_refused_connection(refusal);
-                    return self.log(unavailable_reply("Too many requests of one client.\n"));
+                    return self.log(unavailable_reply("Too many requests from one client.\n"));
                 }
             }
         }
         let response = match self.request.method {
-            _ if !is_for_one_host(self.request) => {
+            _ if !has_required_host(self.request) => {
                 let text = "A request needs exactly one Host field.\n";
                 reply(StatusCode::BAD_REQUEST, text)
             }
@@ -152,14 +154,13 @@ impl Exchange<'_> {
     async fn send_archive(&self, file_name: &str) -> Reply {
         let Some(archive) = self.server.archives.last_scan().find(file_name).cloned() else { return not_found_reply() };
         let to_open = archive.clone();
-        let opened = tokio::task::spawn_blocking(move || to_open.open()).await;
-        let (file, stat) = match opened {
-            Ok(Ok(opened)) => opened,
+        let (file, stat) = match tokio::task::spawn_blocking(move || to_open.open()).await {
+            Ok(Ok(file_and_stat)) => file_and_stat,
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return not_found_reply(),
             // No descriptor is free, permission is missing, or the disk fails. Clients need no details.
             Ok(Err(_)) | Err(_) => return unavailable_reply("The archive cannot be read.\n"),
         };
-        // The opened file is sent: a different file may have taken the name since the scan.
+        // Describe the file that was opened: a different one may have taken the name since the scan.
         let mut opened = ListedArchive {
             file_id: scan::file_id(&stat),
             size_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
@@ -169,7 +170,7 @@ impl Exchange<'_> {
         if opened != archive {
             opened.hashes = None;
         }
-        self.send(OpenFile {
+        self.send(ServedFile {
             name: archive.name.to_string(),
             content_type: archive.name.compression.content_type(),
             etag: opened.etag(),
@@ -178,12 +179,12 @@ impl Exchange<'_> {
         })
     }
 
-    /// Sends the genesis archive that `publish` puts beside the archives.
+    /// Sends the genesis archive, if the operator has put one beside the archives.
     async fn send_genesis(&self) -> Reply {
         let options = self.server.options.clone();
         let opened = tokio::task::spawn_blocking(move || open_genesis(&options.dirs)).await;
         let Ok(Some((file, stat))) = opened else { return not_found_reply() };
-        self.send(OpenFile {
+        self.send(ServedFile {
             name: GENESIS_ARCHIVE_NAME.to_string(),
             content_type: "application/x-bzip2",
             etag: format!("\"{:x}-{:x}\"", stat.st_size, scan::modified_ns(&stat)),
@@ -192,14 +193,15 @@ impl Exchange<'_> {
         })
     }
 
-    /// Sends a file, a part of it, or the response that a condition of the request demands.
-    fn send(&self, open: OpenFile) -> Reply {
+    /// Returns the response with a file or a part of it, or the one that a condition of the request
+    /// demands.
+    fn send(&self, served: ServedFile) -> Reply {
         let Parts { method, headers, .. } = self.request;
-        let length_bytes = u64::try_from(open.stat.st_size).unwrap_or_default();
-        let seconds = scan::modified_ns(&open.stat) / 1_000_000_000;
+        let length_bytes = u64::try_from(served.stat.st_size).unwrap_or_default();
+        let seconds = scan::modified_ns(&served.stat) / 1_000_000_000;
         let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
         let modified = modified.unwrap_or(SystemTime::UNIX_EPOCH);
-        let version = FileVersion { etag: open.etag, modified, length_bytes };
+        let version = FileVersion { etag: served.etag, modified, length_bytes };
         let (status, range) = match decide_answer(method, headers, &version, clock::now()) {
             FileAnswer::Whole => (StatusCode::OK, 0..length_bytes),
             FileAnswer::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
@@ -213,7 +215,7 @@ impl Exchange<'_> {
         };
         let mut response = versioned_reply(status, &version);
         response = with_header(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
-        response = with_header(response, CONTENT_TYPE, open.content_type);
+        response = with_header(response, CONTENT_TYPE, served.content_type);
         // A proxy that compresses or cuts the file would invalidate its entity tag.
         response = with_header(response, CACHE_CONTROL, "no-transform");
         if status == StatusCode::PARTIAL_CONTENT {
@@ -223,9 +225,9 @@ impl Exchange<'_> {
         }
         if *method == Method::GET && !range.is_empty() {
             let transfers = &self.server.transfers;
-            let running = transfers.start_request(open.name, self.client, range.clone(), length_bytes);
+            let running = transfers.start_request(served.name, self.client, range.clone(), length_bytes);
             let io_hint = self.server.options.io_hint;
-            let shared = self.server.files.share(open.file, &open.stat, io_hint);
+            let shared = self.server.files.share(served.file, &served.stat, io_hint);
             *response.body_mut() = Content::File(FileContent {
                 next_offset: range.start,
                 reader: Arc::new(RangeReader::new(shared, range)),
@@ -239,16 +241,14 @@ impl Exchange<'_> {
 }
 
 fn open_genesis(dirs: &[PathBuf]) -> Option<(File, Stat)> {
-    let mut kept = dirs.iter().filter_map(|dir| KeptDir::open(dir).ok());
-    let file = kept.find_map(|dir| dir.open_file(GENESIS_ARCHIVE_NAME).ok())?;
+    let mut opened_dirs = dirs.iter().filter_map(|dir| KeptDir::open(dir).ok());
+    let file = opened_dirs.find_map(|dir| dir.open_file(GENESIS_ARCHIVE_NAME).ok())?;
     let stat = rustix::fs::fstat(&file).ok()?;
     Some((file, stat))
 }
 
-const LOGGED_CHARS_MAX: usize = 256;
-
-/// Returns true if the request names exactly one host (RFC 9112, 3.2).
-fn is_for_one_host(request: &Parts) -> bool {
+/// Returns true if the request has exactly one Host field, or none in HTTP/1.0 (RFC 9112, 3.2).
+fn has_required_host(request: &Parts) -> bool {
     let hosts = request.headers.get_all(HOST).iter().count();
     hosts == 1 || (hosts == 0 && request.version == hyper::Version::HTTP_10)
 }
@@ -275,11 +275,11 @@ fn answer_metrics(monitored: &dyn Monitored, request: &Parts) -> Reply {
 fn answer_health(monitored: &dyn Monitored) -> Reply {
     match monitored.health() {
         Ok(()) => uncached_reply(PLAIN_TEXT, "ok\n".into()),
-        Err(why) => reply(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
+        Err(problem) => reply(StatusCode::SERVICE_UNAVAILABLE, &format!("{problem}\n")),
     }
 }
 
-struct OpenFile {
+struct ServedFile {
     name: String,
     content_type: &'static str,
     file: File,
@@ -315,13 +315,13 @@ fn reply(status: StatusCode, text: &str) -> Reply {
     reply_with_type(status, PLAIN_TEXT, text.to_string())
 }
 
-/// Makes a response after which the client may ask again in a moment.
+/// Creates a response after which the client may ask again in a moment.
 fn unavailable_reply(text: &str) -> Reply {
     let response = reply(StatusCode::SERVICE_UNAVAILABLE, text);
     with_header(response, RETRY_AFTER, "5")
 }
 
-/// Makes a response with dynamic content, which caches must revalidate.
+/// Creates a response with dynamic content, which caches must revalidate.
 fn uncached_reply(content_type: &str, text: String) -> Reply {
     let response = reply_with_type(StatusCode::OK, content_type, text);
     with_header(response, CACHE_CONTROL, "no-cache")

@@ -10,8 +10,7 @@ use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, EscapePath, IoContext, Result};
+use slotpress_base::{Error, EscapePath, IoContext, Result, quantity};
 
 /// PEM files of a certificate chain and its private key.
 #[derive(Clone, Debug)]
@@ -102,7 +101,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>> {
     file.read_to_end(&mut pem).or_path("read", path)?;
     if pem.len() as u64 > PEM_BYTES_MAX {
         let path = path.escaped();
-        let limit = bytes(PEM_BYTES_MAX);
+        let limit = quantity::bytes(PEM_BYTES_MAX);
         let message = format!("{path} is larger than {limit}, the limit for a certificate or key file");
         let hint = "give a file in PEM, with this certificate and those that signed it, or this key alone";
         return Err(Error::failed(message).with_hint(hint));

@@ -19,7 +19,7 @@ use super::metrics::Metrics;
 /// A transfer of ranges has ended after this time without a further range.
 pub const QUIET_TIME: Duration = Duration::from_secs(5);
 
-/// Limit on transfers. Above it, a transfer ends as soon as none of its requests is running.
+/// Number of transfers above which a transfer ends as soon as none of its requests is running.
 const OPEN_TRANSFERS_MAX: usize = 4096;
 
 /// Report of a transfer: one request, or several ranges of one archive for one client.
@@ -175,14 +175,14 @@ impl Transfers {
         open.values().map(|transfer| transfer.report(now)).collect()
     }
 
-    /// Removes and returns the transfers that have ended: none of their requests is running, and
-    /// transfers of gathered ranges had no request for the time `quiet`.
-    pub fn take_finished(&self, quiet: Duration) -> Vec<TransferReport> {
+    /// Removes and returns the transfers that have ended: none of their requests is running, and for
+    /// gathered ranges, the last request ended at least `quiet_time` ago.
+    pub fn take_finished(&self, quiet_time: Duration) -> Vec<TransferReport> {
         let mut open = self.open.lock();
         let is_crowded = open.len() > OPEN_TRANSFERS_MAX;
         let mut finished = Vec::new();
         open.retain(|key, transfer| {
-            let is_quiet = key.number.is_some() || is_crowded || transfer.last_change.elapsed() >= quiet;
+            let is_quiet = key.number.is_some() || is_crowded || transfer.last_change.elapsed() >= quiet_time;
             if transfer.running_requests > 0 || !is_quiet {
                 return true;
             }

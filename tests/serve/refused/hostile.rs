@@ -68,12 +68,13 @@ fn only_archives_are_served() {
         let mut stream = server.connect();
         stream.write_all(raw.as_bytes()).expect("sent");
         stream.shutdown(std::net::Shutdown::Write).expect("shut");
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8_lossy(&answer);
-        let is_refused = answer.is_empty() || ["400", "404"].iter().any(|code| answer.contains(&format!(" {code} ")));
-        assert!(is_refused, "{raw:?}: {answer}");
-        assert!(!answer.contains("root:"), "{raw:?}: {answer}");
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response);
+        let response = String::from_utf8_lossy(&response);
+        let is_refused =
+            response.is_empty() || ["400", "404"].iter().any(|code| response.contains(&format!(" {code} ")));
+        assert!(is_refused, "{raw:?}: {response}");
+        assert!(!response.contains("root:"), "{raw:?}: {response}");
     }
     assert!(server.is_running());
     assert_eq!(server.get(&format!("/{FULL_26}"), "").status, 200);
@@ -89,9 +90,9 @@ fn malformed_heads_are_survived() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize
     };
-    let good = format!("GET /{FULL_26} HTTP/1.1\r\nHost: x\r\nRange: bytes=0-9\r\nIf-Range: \"x\"\r\n\r\n");
+    let valid_head = format!("GET /{FULL_26} HTTP/1.1\r\nHost: x\r\nRange: bytes=0-9\r\nIf-Range: \"x\"\r\n\r\n");
     for round in 0..3_000 {
-        let mut head = good.clone().into_bytes();
+        let mut head = valid_head.clone().into_bytes();
         match round % 4 {
             0 => (0..1 + random() % 8).for_each(|_| {
                 let position = random() % head.len();
@@ -100,9 +101,10 @@ fn malformed_heads_are_survived() {
             1 => head.truncate(random() % head.len()),
             2 => head = (0..random() % 2_000).map(|_| random() as u8).collect(),
             _ => {
-                let many: String =
-                    (0..random() % 300).map(|n| format!("X-{n}: {}\r\n", "y".repeat(random() % 100))).collect();
-                head = format!("GET / HTTP/1.1\r\n{many}\r\n").into_bytes();
+                let fields: String = (0..random() % 300)
+                    .map(|number| format!("X-{number}: {}\r\n", "y".repeat(random() % 100)))
+                    .collect();
+                head = format!("GET / HTTP/1.1\r\n{fields}\r\n").into_bytes();
             }
         }
         let mut stream = server.connect();
@@ -110,8 +112,7 @@ fn malformed_heads_are_survived() {
         let _ = stream.write_all(&head);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         if round % 50 == 0 {
-            let mut answer = Vec::new();
-            let _ = stream.take(1 << 20).read_to_end(&mut answer);
+            let _ = stream.take(1 << 20).read_to_end(&mut Vec::new());
         }
     }
     // Sends a head without an end.
@@ -124,7 +125,7 @@ fn malformed_heads_are_survived() {
     }
     assert!(server.is_running());
     // On a busy machine, many connections may still be open, and a new one gets 503.
-    wait_for("an answer once the connections have ended", || server.get(&format!("/{FULL_26}"), "").status == 200);
+    wait_for("a response once the connections have ended", || server.get(&format!("/{FULL_26}"), "").status == 200);
     let grown = server.memory_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "memory grew by {grown} bytes");
     let (_, lines) = server.stop();
@@ -170,23 +171,23 @@ fn stalled_readers_are_cut_off_but_slow_readers_are_not() {
     send(&mut slow, "GET", &format!("/{name}"), "");
     read_head(&mut slow).expect("a head");
     let mut body = vec![0; content.len()];
-    // Reads slowly until the server has cut off all stalled readers.
-    let mut read = 0;
-    let max = body.len() - (1 << 20);
+    // Reads slowly until the server has cut off all stalled readers, but never to the end.
+    let mut read_bytes = 0;
+    let read_bytes_max = body.len() - (1 << 20);
     wait_for("the stalled readers to be cut off", || {
-        let end = (read + (64 << 10)).min(max);
-        slow.read_exact(&mut body[read..end]).expect("more");
-        read = end;
+        let end = (read_bytes + (64 << 10)).min(read_bytes_max);
+        slow.read_exact(&mut body[read_bytes..end]).expect("more");
+        read_bytes = end;
         let is_cut = |line: &String| ["\"served\"", "\"complete\":false"].iter().all(|part| line.contains(part));
         server.lines().iter().filter(|line| is_cut(line)).count() == stalled.len()
     });
-    assert!(read < max, "the slow reader read to the end");
-    slow.read_exact(&mut body[read..]).expect("the rest");
+    assert!(read_bytes < read_bytes_max, "the slow reader read nearly to the end");
+    slow.read_exact(&mut body[read_bytes..]).expect("the rest");
     assert!(body == content);
     for mut stream in stalled {
-        let mut rest = Vec::new();
-        let _ = stream.read_to_end(&mut rest);
-        assert!(rest.len() < content.len(), "a stalled reader was not cut off");
+        let mut received = Vec::new();
+        let _ = stream.read_to_end(&mut received);
+        assert!(received.len() < content.len(), "a stalled reader was not cut off");
     }
 }
 
@@ -230,14 +231,14 @@ fn too_many_connections_are_refused() {
     });
 }
 
-/// The requests have a body, a head that is too large, or no HTTP.
+/// The requests have a body, have a head that is too large, or are not HTTP.
 #[test]
 fn refused_requests_are_logged() {
     let server = Server::start(&[]);
     for (request, status) in [
         ("GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx".to_string(), 413),
         (format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(20_000)), 431),
-        ("nothing of HTTP\r\n\r\n".to_string(), 400),
+        ("this is not HTTP\r\n\r\n".to_string(), 400),
     ] {
         let mut stream = server.connect();
         let _ = stream.write_all(request.as_bytes());

@@ -22,14 +22,14 @@ fn redirects_lead_to_the_newest_archives() {
             assert_eq!(response.header("content-length"), "0");
         }
         let file = fs::read(fixture(name)).expect("read");
-        let whole = server.get(&format!("/{name}"), "");
-        assert_eq!(whole.status, 200);
-        assert!(whole.body == file);
-        assert_eq!(whole.header("accept-ranges"), "bytes");
-        assert!(!whole.headers.contains_key("transfer-encoding"));
+        let response = server.get(&format!("/{name}"), "");
+        assert_eq!(response.status, 200);
+        assert!(response.body == file);
+        assert_eq!(response.header("accept-ranges"), "bytes");
+        assert!(!response.headers.contains_key("transfer-encoding"));
         let head = server.request("HEAD", &format!("/{name}"), "");
         assert_eq!((head.status, head.header("content-length")), (200, file.len().to_string().as_str()));
-        assert_eq!(head.header("etag"), whole.header("etag"));
+        assert_eq!(head.header("etag"), response.header("etag"));
     }
     let (status, lines) = server.stop();
     assert!(status.success(), "a server that is asked to stop has not failed: {lines:?}");
@@ -55,9 +55,9 @@ fn redirects_never_lead_to_a_rebased_archive() {
     let full = server.get("/snapshot.tar.bz2", "");
     assert_eq!((full.status, full.header("location")), (303, format!("/{}", name(&old)).as_str()));
     assert_eq!(server.get("/incremental-snapshot.tar.bz2", "").status, 404);
-    let exact = server.get(&format!("/{}", name(&rebased)), "");
-    assert_eq!(exact.status, 200);
-    assert!(exact.body == fs::read(&rebased).expect("read"));
+    let by_name = server.get(&format!("/{}", name(&rebased)), "");
+    assert_eq!(by_name.status, 200);
+    assert!(by_name.body == fs::read(&rebased).expect("read"));
 }
 
 #[test]
@@ -67,23 +67,23 @@ fn ranges_have_their_bytes() {
     let file = fs::read(fixture(FULL_26)).expect("read");
     let length = file.len();
     let etag = server.request("HEAD", &path, "").header("etag").to_string();
-    let part = |headers: &str| server.get(&path, headers);
+    let get = |headers: &str| server.get(&path, headers);
 
-    let response = part("Range: bytes=5-104\r\n");
+    let response = get("Range: bytes=5-104\r\n");
     assert_eq!((response.status, response.body.as_slice()), (206, &file[5..105]));
     assert_eq!(response.header("content-range"), format!("bytes 5-104/{length}"));
-    assert_eq!(part("Range: bytes=-10\r\n").body, file[length - 10..]);
-    assert_eq!(part(&format!("Range: bytes={}-\r\n", length - 7)).body, file[length - 7..]);
-    assert_eq!(part(&format!("Range: bytes=5-6\r\nIf-Range: {etag}\r\n")).status, 206);
+    assert_eq!(get("Range: bytes=-10\r\n").body, file[length - 10..]);
+    assert_eq!(get(&format!("Range: bytes={}-\r\n", length - 7)).body, file[length - 7..]);
+    assert_eq!(get(&format!("Range: bytes=5-6\r\nIf-Range: {etag}\r\n")).status, 206);
     for other in ["\"other\"", "Sat, 01 Jan 2000 00:00:00 GMT", "W/\"x\""] {
-        let response = part(&format!("Range: bytes=5-6\r\nIf-Range: {other}\r\n"));
+        let response = get(&format!("Range: bytes=5-6\r\nIf-Range: {other}\r\n"));
         assert_eq!(response.status, 200, "{other}");
         assert!(response.body == file, "{other}");
     }
-    let several = part("Range: bytes=0-1,5-6\r\n");
-    assert_eq!(several.status, 200, "several ranges are answered whole");
-    assert!(several.body == file, "several ranges are answered whole");
-    let response = part(&format!("Range: bytes={length}-\r\n"));
+    let several = get("Range: bytes=0-1,5-6\r\n");
+    assert_eq!(several.status, 200, "several ranges are answered with the whole file");
+    assert!(several.body == file, "several ranges are answered with the whole file");
+    let response = get(&format!("Range: bytes={length}-\r\n"));
     assert_eq!((response.status, response.header("content-range")), (416, format!("bytes */{length}").as_str()));
 }
 
@@ -108,7 +108,7 @@ fn conditions_decide_the_status() {
     }
 }
 
-/// The new version has another tag, so a client does not continue its download with wrong bytes.
+/// The new version has another entity tag, so no client continues its download with wrong bytes.
 #[test]
 fn a_replaced_file_is_sent_whole() {
     let server = Server::start(&[]);
@@ -151,7 +151,7 @@ fn one_connection_serves_many_requests() {
         send(&mut stream, "HEAD", "/snapshot.tar.bz2", "");
         assert_eq!(read_response(&mut stream, "HEAD").status, 303);
     }
-    // An answer to HEAD has no body, not even if it is an error.
+    // A response to HEAD has no body, not even if it is an error.
     for path in ["/none", "/", "/healthz", "/api/v1/archives", "/incremental-snapshot.tar.bz2"] {
         send(&mut stream, "HEAD", path, "");
         read_response(&mut stream, "HEAD");
@@ -247,7 +247,7 @@ fn metrics_are_served_at_a_separate_address() {
 }
 
 #[test]
-fn a_directory_that_is_gone_is_unhealthy() {
+fn a_server_whose_directory_is_gone_is_unhealthy() {
     let server = Server::start(&[]);
     assert_eq!(server.get("/healthz", "").text(), "ok\n");
     fs::remove_dir_all(server.dir.path()).expect("removed");
@@ -359,7 +359,7 @@ fn aria2c_downloads_over_several_connections() {
     assert!(file_has_content(&dir.path().join("new"), &content));
 }
 
-/// Mirrors of one archive have the same tag, although the times of their files differ.
+/// Mirrors of one archive have the same entity tag, although the times of their files differ.
 #[test]
 fn the_root_is_the_entity_tag() {
     let first = temp_dir();
@@ -385,7 +385,7 @@ fn the_root_is_the_entity_tag() {
         let hash = blake3::Hasher::new().update(&(file.len() as u64).to_le_bytes()).update(&end).finalize();
         assert_eq!(hash.to_hex().as_str(), root);
     }
-    // A changed file has another tag at once, before the server reads the directory again.
+    // A changed file has another entity tag at once, before the server reads the directory again.
     let mut changed = file.clone();
     changed[100] ^= 1;
     fs::write(servers[0].path(FULL_26), &changed).expect("written");

@@ -16,9 +16,9 @@ fn the_page_loads_nothing_from_other_hosts() {
     let html = response.text();
     assert!(html.starts_with("<!doctype html>"));
     assert!(html.trim_end().ends_with("</html>"));
-    for outside in ["//", "@import", "url(", "src="] {
-        let lines: Vec<&str> = html.lines().filter(|line| line.contains(outside)).collect();
-        assert!(lines.iter().all(|line| line.contains("<code>")), "{outside} occurs outside commands: {lines:?}");
+    for reference in ["//", "@import", "url(", "src="] {
+        let lines: Vec<&str> = html.lines().filter(|line| line.contains(reference)).collect();
+        assert!(lines.iter().all(|line| line.contains("<code>")), "{reference} occurs outside commands: {lines:?}");
     }
     assert!(response.header("content-security-policy").starts_with("default-src 'none'"));
     let html = server.get("/", "Host: x\"><script>alert(1)</script>\r\n").text();

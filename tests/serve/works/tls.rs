@@ -67,14 +67,14 @@ fn a_changed_certificate_is_used() {
 
 #[cfg(feature = "net")]
 #[test]
-fn a_wrong_scheme_is_named_with_the_right_one() {
+fn a_wrong_scheme_is_reported_with_the_right_one() {
     needs!("openssl");
     let dir = temp_dir();
     create_certificate(dir.path());
     let encrypted = start_encrypted_server(dir.path());
     let plain = Server::start(&[]);
     let out = dir.path().join("out");
-    for (url, meant) in [
+    for (url, right_scheme) in [
         (format!("http://{}", encrypted.address), "https://"),
         (format!("https://{}", plain.address), "http://"),
         (format!("http://{}/{FULL_26}", encrypted.address), "https://"),
@@ -89,7 +89,7 @@ fn a_wrong_scheme_is_named_with_the_right_one() {
             let output = slotpress().args(&arguments).output().expect("run");
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(4), "{arguments:?}: {stderr}");
-            assert!(stderr.contains(&format!("use {meant} in its URL")), "{arguments:?}: {stderr}");
+            assert!(stderr.contains(&format!("use {right_scheme} in its URL")), "{arguments:?}: {stderr}");
         }
     }
 }

@@ -13,7 +13,7 @@ fn new_archives_are_served() {
     let (name, content) = large_archive(server.dir.path(), 60, 1 << 20);
     wait_for("the archive", || server.get(&format!("/{name}"), "").body == content);
     assert_eq!(server.get("/snapshot.tar.bz2", "").header("location"), format!("/{name}"));
-    assert_eq!(server.get("/incremental-snapshot.tar.bz2", "").status, 404, "no incremental archive is on it");
+    assert_eq!(server.get("/incremental-snapshot.tar.bz2", "").status, 404, "no incremental archive is based on it");
     fs::create_dir(server.path("remote")).expect("created");
     let (downloaded, _) = large_archive(&server.path("remote"), 70, 1 << 10);
     let newest = || server.get("/snapshot.tar.bz2", "").header("location").to_string();
@@ -131,34 +131,34 @@ fn the_page_cache_is_left_as_it_was() {
     let file = fs::File::open(&path).expect("opened");
     file.sync_all().expect("on disk");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("dropped");
-    let resident = || {
+    let resident_bytes = || {
         let output =
             std::process::Command::new("fincore").args(["-b", "-n", "-o", "RES"]).arg(&path).output().expect("run");
         String::from_utf8_lossy(&output.stdout).trim().parse::<usize>().expect("a number")
     };
-    assert_eq!(resident(), 0, "pages of {} cannot be dropped: it must be on a disk", path.display());
+    assert_eq!(resident_bytes(), 0, "pages of {} cannot be dropped: it must be on a disk", path.display());
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).expect("taken");
     // The system may drop pages that were just read, so they are read again.
     let mut warm = vec![0; WARM_BYTES];
     wait_for("the pages that are read", || {
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut warm, 0).expect("read");
-        resident() >= WARM_BYTES
+        resident_bytes() >= WARM_BYTES
     });
-    let before = resident();
+    let before = resident_bytes();
     let server = Server::start_in(dir, &[]);
     std::thread::scope(|scope| {
-        for from in [0, 0, 30 << 20] {
+        for start in [0, 0, 30 << 20] {
             let server = &server;
             let content = &content;
             let name = &name;
             scope.spawn(move || {
-                let response = server.get(&format!("/{name}"), &format!("Range: bytes={from}-\r\n"));
-                assert!(response.body == content[from..]);
+                let response = server.get(&format!("/{name}"), &format!("Range: bytes={start}-\r\n"));
+                assert!(response.body == content[start..]);
             });
         }
     });
     // Pages that are on their way through a socket cannot be dropped, and the system itself may drop
-    // pages. The test therefore requires only that most cold pages are gone, and that most warm pages stay.
-    wait_for("the cold pages to go", || resident() <= before + BYTES / 8);
-    assert!(resident() >= WARM_BYTES / 2, "only {} of {before} bytes are left", resident());
+    // pages. The test therefore requires only that most cold pages go, and that most warm pages stay.
+    wait_for("the cold pages to go", || resident_bytes() <= before + BYTES / 8);
+    assert!(resident_bytes() >= WARM_BYTES / 2, "only {} of {before} bytes are left", resident_bytes());
 }
