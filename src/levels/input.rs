@@ -5,7 +5,7 @@
 //! index or a plain file, only the sampled frames are read. An archive without an index is first
 //! read whole, to check it and to find the lengths of its entries.
 
-#![allow(missing_docs, reason = "the names say it")]
+#![allow(missing_docs, reason = "the names suffice")]
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ use crate::levels::MeasureOptions;
 use crate::levels::sample::choose_frames;
 use crate::levels::source::{ChosenFrame, OpenInput};
 
-/// Default length of the content in memory: 128 frames of 8 MiB. A sample of this size gives the size of
-/// a ledger's archive to about 1 % (docs/levels.md).
+/// Default length of the content in memory: 128 frames of 8 MiB. From such a sample, the size of a
+/// ledger's archive is estimated to within about 1 % (docs/levels.md).
 pub const SAMPLE_BYTES_DEFAULT: u64 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,12 +91,12 @@ impl Input {
         let spans = || FrameCutter::new(source.entry_lengths(), options.frame_size_bytes);
         let total_frames = spans().count() as u64;
         let sampled_frames = sample_frame_count(options.sample_bytes, total_bytes, total_frames)?;
-        let numbers = choose_frames(total_frames, sampled_frames, options.seed);
-        let chosen = ChosenFrame::from_spans(spans(), &numbers);
+        let indices = choose_frames(total_frames, sampled_frames, options.seed);
+        let chosen = ChosenFrame::from_spans(spans(), &indices);
         let mut frames = source.load(&chosen, options.threads, progress)?;
         for (frame, ChosenFrame { span, .. }) in frames.iter_mut().zip(chosen) {
-            let first = usize::try_from(span.first_entry).unwrap_or(usize::MAX);
-            let entries = source.entries.get(first..).unwrap_or_default();
+            let first_entry = usize::try_from(span.first_entry).unwrap_or(usize::MAX);
+            let entries = source.entries.get(first_entry..).unwrap_or_default();
             frame.storages = find_whole_storages(entries, &span);
             if span.offset_bytes > 0
                 && let Some(entry) = entries.first()
@@ -140,9 +140,10 @@ fn sample_frame_count(sample_bytes: u64, total_bytes: u64, total_frames: u64) ->
     let frames = (u128::from(sample_bytes) * u128::from(total_frames) / u128::from(total_bytes)) as u64;
     if frames < 2 {
         let sample = quantity::bytes(sample_bytes);
-        let reason = format!("a sample of {sample} holds fewer than two of the {total_frames} frames");
-        return Err(Error::usage(format!("{reason}: its error cannot be estimated"))
-            .with_hint("take a larger sample, or smaller frames where there is a choice"));
+        let message = format!(
+            "a sample of {sample} holds fewer than two of the {total_frames} frames: its error cannot be estimated"
+        );
+        return Err(Error::usage(message).with_hint("take a larger sample, or smaller frames where there is a choice"));
     }
     Ok(frames)
 }
@@ -161,9 +162,9 @@ mod tests {
         };
         // The last of three entries continues in the next frame.
         assert_eq!(ranges(0, 0, 4000), [1536..2236, 3072..3072]);
-        let after = ranges(3, 1000, 9728 - 1000 + 1024);
-        assert_eq!(after.len(), 1, "not the storage that began before: {after:?}");
-        assert_eq!(after[0], 8728 + 512..8728 + 520);
+        let whole = ranges(3, 1000, 9728 - 1000 + 1024);
+        assert_eq!(whole.len(), 1, "not the storage that began before: {whole:?}");
+        assert_eq!(whole[0], 8728 + 512..8728 + 520);
         assert!(ranges(4, 0, 512).is_empty());
         assert!(find_whole_storages(&[], &FrameSpan { first_entry: 9, offset_bytes: 0, length_bytes: 9 }).is_empty());
     }

@@ -33,12 +33,12 @@ use crate::levels::{LevelRow, MeasureOptions};
 
 /// Maximum duration of the warm-up: by then, processors have reached a steady clock, and caches are
 /// filled.
-const WARM_UP_TIME: Duration = Duration::from_millis(500);
+const WARM_UP_MAX: Duration = Duration::from_millis(500);
 
-/// Limits of a batch, in pieces and bytes. Workers take batches, because taking a small piece alone
+/// Limits on a batch, in pieces and bytes. Workers take batches, because taking a small piece alone
 /// would cost more time than compressing it.
-const BATCH_PIECES: usize = 256;
-const BATCH_BYTES: usize = 32 << 10;
+const BATCH_PIECES_MAX: usize = 256;
+const BATCH_BYTES_MAX: usize = 32 << 10;
 
 /// Measures each codec on the frames of an input, the reference codec first, and appends its row.
 /// Returns the codecs for which the time budget did not suffice; the first codec is always measured.
@@ -127,7 +127,9 @@ impl<'a> Batch<'a> {
         let mut bytes = 0;
         for &piece in pieces {
             match batches.last_mut() {
-                Some(batch) if batch.pieces.len() < BATCH_PIECES && bytes < BATCH_BYTES => batch.pieces.push(piece),
+                Some(batch) if batch.pieces.len() < BATCH_PIECES_MAX && bytes < BATCH_BYTES_MAX => {
+                    batch.pieces.push(piece)
+                }
                 _ => {
                     batches.push(Self::new(piece, None));
                     bytes = 0;
@@ -166,15 +168,15 @@ struct Worker {
     decoder: Decoder,
     clusterer: Option<FrameClusterer>,
     buffer: Vec<u8>,
-    /// Nanoseconds of each piece, if they are wanted.
-    times: Option<Vec<u64>>,
+    /// Time of each piece in nanoseconds, if pieces are timed.
+    piece_times_ns: Option<Vec<u64>>,
 }
 
-fn time_work<R>(times: &mut Option<Vec<u64>>, work: impl FnOnce() -> R) -> R {
-    let Some(times) = times else { return work() };
+fn time_work<R>(times_ns: &mut Option<Vec<u64>>, work: impl FnOnce() -> R) -> R {
+    let Some(times_ns) = times_ns else { return work() };
     let start = Instant::now();
     let result = work();
-    times.push(start.elapsed().as_nanos() as u64);
+    times_ns.push(start.elapsed().as_nanos() as u64);
     result
 }
 
@@ -193,7 +195,7 @@ impl Worker {
         let clusterer = (codec.layout() == RecordLayout::Clustered).then(FrameClusterer::default);
         let encoder = Encoder::new(codec)?;
         let decoder = Decoder::new(codec)?;
-        Ok(Self { codec, encoder, decoder, clusterer, buffer: Vec::new(), times: None })
+        Ok(Self { codec, encoder, decoder, clusterer, buffer: Vec::new(), piece_times_ns: None })
     }
 
     fn encode(&mut self, batch: &Batch<'_>) -> Result<()> {
@@ -205,7 +207,7 @@ impl Worker {
         for piece in &batch.pieces {
             let piece = cluster_if_wanted(&mut self.clusterer, piece, batch)?;
             let frame = if has_one_piece { &mut *bytes } else { &mut self.buffer };
-            time_work(&mut self.times, || self.encoder.encode(piece, frame))?;
+            time_work(&mut self.piece_times_ns, || self.encoder.encode(piece, frame))?;
             if !has_one_piece {
                 bytes.extend_from_slice(&self.buffer);
             }
@@ -217,7 +219,7 @@ impl Worker {
     fn decode(&mut self, batch: &Batch<'_>) -> Result<()> {
         let compressed = batch.compressed.lock();
         for (frame, piece) in compressed.frames().zip(&batch.pieces) {
-            time_work(&mut self.times, || self.decoder.decode(frame, piece.len(), &mut self.buffer))?;
+            time_work(&mut self.piece_times_ns, || self.decoder.decode(frame, piece.len(), &mut self.buffer))?;
         }
         Ok(())
     }
@@ -267,20 +269,20 @@ impl<'a> CodecBench<'a> {
         self.batches.iter().map(|batch| batch.pieces.len() as u64).sum()
     }
 
-    /// Measures a codec, and shows the progress as a stage of the name `stage`. Fails if a piece is not
-    /// restored to the same bytes.
+    /// Measures a codec, and shows the progress as a stage named `stage`. Fails if a piece is not restored
+    /// to the same bytes.
     pub fn measure(&mut self, codec: FrameCodec, stage: String) -> Result<Measurement> {
         let content_bytes: u64 = self.batches.iter().map(Batch::content_bytes).sum();
-        let all_bytes = content_bytes * (1 + 2 * self.options.repeat as u64);
-        self.progress.stage(Stage::Measurement(stage), Some(all_bytes));
-        let count = self.options.threads.clamp(1, self.batches.len().max(1));
-        let workers = (0..count).map(|_| Worker::new(codec).map(Mutex::new)).collect::<Result<_>>()?;
-        let threads = start_pool(count)?;
+        let announced_bytes = content_bytes * (1 + 2 * self.options.repeat as u64);
+        self.progress.stage(Stage::Measurement(stage), Some(announced_bytes));
+        let worker_count = self.options.threads.clamp(1, self.batches.len().max(1));
+        let workers = (0..worker_count).map(|_| Worker::new(codec).map(Mutex::new)).collect::<Result<_>>()?;
+        let threads = start_pool(worker_count)?;
         let pool = WorkerPool { threads, workers };
-        let warm_up = Instant::now() + self.timed_pass_max.unwrap_or(WARM_UP_TIME);
-        let reached = self.run_pass(&pool, Some(warm_up), &NoProgress, &Worker::encode)?;
+        let warm_up_end = Instant::now() + self.timed_pass_max.unwrap_or(WARM_UP_MAX);
+        let warm_up = self.run_pass(&pool, Some(warm_up_end), &NoProgress, &Worker::encode)?;
         if self.timed_pass_max.is_some() {
-            self.batches.truncate(reached.batch_count);
+            self.batches.truncate(warm_up.batch_count);
         }
         let compress = self.repeat(&pool, &Worker::encode)?;
         self.run_pass(&pool, None, self.progress, &Worker::check)?;
@@ -325,11 +327,11 @@ impl<'a> CodecBench<'a> {
         self.deadline.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Makes runs until both their number and their minimum time are reached, or the time for
-    /// further runs is over.
+    /// Repeats runs until both their number and their minimum time are reached, or the time for further
+    /// runs is over.
     fn repeat(&self, pool: &WorkerPool, work: &Work<'_>) -> Result<Runs> {
         for worker in &pool.workers {
-            worker.lock().times = self.timed_pass_max.map(|_| Vec::new());
+            worker.lock().piece_times_ns = self.timed_pass_max.map(|_| Vec::new());
         }
         let start = Instant::now();
         let mut runs = Runs::default();
@@ -340,19 +342,19 @@ impl<'a> CodecBench<'a> {
             let is_announced = runs.durations.len() < self.options.repeat;
             let progress: &dyn Progress = if is_announced { self.progress } else { &NoProgress };
             let pass = self.run_pass(pool, None, progress, work)?;
-            for worker in pass.workers {
-                runs.workers.wall += worker.wall;
-                runs.workers.cpu += worker.cpu;
+            for worker in pass.worker_times {
+                runs.worker_total.wall += worker.wall;
+                runs.worker_total.cpu += worker.cpu;
             }
             runs.durations.push(pass.duration);
         }
-        let times = pool.workers[0].lock().times.take();
-        runs.latency = Latency::from_times(times.unwrap_or_default());
+        let times_ns = pool.workers[0].lock().piece_times_ns.take();
+        runs.latency = Latency::from_times(times_ns.unwrap_or_default());
         Ok(runs)
     }
 
-    /// Makes one pass over all batches, and reports them to `progress`. After a deadline, the pass ends, but
-    /// it processes at least one batch.
+    /// Makes one pass over all batches, and reports them to `progress`. The pass ends at the deadline, but
+    /// processes at least one batch.
     fn run_pass(
         &self,
         pool: &WorkerPool,
@@ -363,9 +365,9 @@ impl<'a> CodecBench<'a> {
         let next = AtomicUsize::new(0);
         let has_failed = AtomicBool::new(false);
         let is_past_deadline = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        let run = |worker: &mut Worker| -> Result<Elapsed> {
+        let run_worker = |worker: &mut Worker| -> Result<Elapsed> {
             let stopwatch = Stopwatch::start_on_thread();
-            // Elapsed time is read directly, because reading CPU time takes longer than compressing
+            // Read elapsed time apart from CPU time, because reading the latter takes longer than compressing
             // a small batch.
             let start = Instant::now();
             while !is_past_deadline() && !has_failed.load(Relaxed) {
@@ -380,27 +382,28 @@ impl<'a> CodecBench<'a> {
             Ok(Elapsed::new(wall, cpu))
         };
         let stopwatch = Stopwatch::start();
-        let run = |index: usize| catch_panic(|| run(&mut pool.workers[index].lock()));
+        let run_at = |index: usize| catch_panic(|| run_worker(&mut pool.workers[index].lock()));
         // A single worker runs on this thread: waking another one may take longer than a pass over a few
         // small pieces.
         let results = if pool.workers.len() == 1 {
-            vec![run(0)]
+            vec![run_at(0)]
         } else {
-            pool.threads.install(|| rayon::broadcast(|context| run(context.index())))
+            pool.threads.install(|| rayon::broadcast(|context| run_at(context.index())))
         };
-        let workers = results.into_iter().collect::<Result<Vec<Elapsed>>>()?;
-        let duration = match workers.as_slice() {
+        let worker_times = results.into_iter().collect::<Result<Vec<Elapsed>>>()?;
+        let duration = match worker_times.as_slice() {
             [worker] => *worker,
             _ => stopwatch.elapsed(),
         };
-        Ok(Pass { duration, workers, batch_count: next.into_inner().min(self.batches.len()) })
+        Ok(Pass { duration, worker_times, batch_count: next.into_inner().min(self.batches.len()) })
     }
 }
 
 #[derive(Default)]
 struct Runs {
     durations: Vec<Elapsed>,
-    workers: Elapsed,
+    /// Sum over all workers and runs.
+    worker_total: Elapsed,
     latency: Latency,
 }
 
@@ -416,14 +419,14 @@ impl Runs {
     fn warnings(&self, work: &'static str) -> Vec<Warning> {
         let seconds = self.seconds();
         let mut warnings = Vec::from_iter(time_warning(work, &seconds));
-        warnings.extend(load_warning(&self.workers, &seconds));
+        warnings.extend(load_warning(&self.worker_total, &seconds));
         warnings
     }
 }
 
 struct Pass {
     duration: Elapsed,
-    workers: Vec<Elapsed>,
+    worker_times: Vec<Elapsed>,
     batch_count: usize,
 }
 

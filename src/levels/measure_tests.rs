@@ -27,32 +27,32 @@ fn measure(codecs: &[FrameCodec], threads: usize, progress: &dyn Progress) -> (V
 #[test]
 fn sizes_do_not_depend_on_threads() {
     let codecs = [1, -3, 12].map(FrameCodec::zstd);
-    let single = measure(&codecs, 1, &NoProgress);
-    let many = measure(&codecs, 9, &NoProgress);
-    assert!(single.1.is_ok());
-    assert!(many.1.is_ok());
+    let (one_thread, result) = measure(&codecs, 1, &NoProgress);
+    result.expect("measured");
+    let (nine_threads, result) = measure(&codecs, 9, &NoProgress);
+    result.expect("measured");
     let sizes = |rows: &[LevelRow]| rows.iter().map(|row| (row.codec.level, row.output_bytes)).collect::<Vec<_>>();
-    assert_eq!(sizes(&single.0), sizes(&many.0));
-    assert_eq!((single.0[0].input_bytes, single.0[0].compress.runs), (350_000, 2));
-    assert!(single.0[2].peak_memory_bytes > 140_000);
-    assert!(many.0[2].peak_memory_bytes > single.0[2].peak_memory_bytes);
-    assert_eq!((single.0[0].size_error_percent, single.0[0].estimated_output_bytes), (None, None));
+    assert_eq!(sizes(&one_thread), sizes(&nine_threads));
+    assert_eq!((one_thread[0].input_bytes, one_thread[0].compress.runs), (350_000, 2));
+    assert!(one_thread[2].peak_memory_bytes > 140_000);
+    assert!(nine_threads[2].peak_memory_bytes > one_thread[2].peak_memory_bytes);
+    assert_eq!((one_thread[0].size_error_percent, one_thread[0].estimated_output_bytes), (None, None));
 }
 
 #[test]
 fn a_frame_that_does_not_round_trip_is_an_error() {
     let content = [7; 1000];
-    let plain = FrameCodec { name: "none", level: 0 };
+    let copying_codec = FrameCodec { name: "none", level: 0 };
     let batch = Batch::new(&content, None);
-    let mut worker = Worker::new(plain).expect("a worker");
+    let mut worker = Worker::new(copying_codec).expect("a worker");
     worker.encode(&batch).expect("copied");
     worker.check(&batch).expect("the same bytes");
     let mut error = || worker.check(&batch).expect_err("not the same bytes").to_string();
     batch.compressed.lock().bytes[500] ^= 4;
     assert_eq!(error(), "none does not round-trip: a frame of 0.98 KiB comes back as other bytes");
     batch.compressed.lock().ends[0] = 999;
-    let cut = "a frame of 0.98 KiB cannot be decompressed (the frame holds 999 bytes, not the 1000 stated)";
-    assert_eq!(error(), format!("none does not round-trip: {cut}"));
+    let message = "a frame of 0.98 KiB cannot be decompressed (the frame holds 999 bytes, not the 1000 stated)";
+    assert_eq!(error(), format!("none does not round-trip: {message}"));
 }
 
 /// Interrupts after a number of checks.

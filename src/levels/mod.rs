@@ -51,7 +51,7 @@ pub struct MeasureOptions {
     /// Codecs with levels. Default: zstd levels 1 to 10.
     pub codecs: Vec<FrameCodec>,
     /// Content that is held in memory and measured, in bytes; a longer input is sampled. Default: 1
-    /// GiB, which gives the size of a ledger's archive to about 1 %.
+    /// GiB, from which the size of a ledger's archive is estimated to within about 1 %.
     pub sample_bytes: u64,
     /// Seed for choosing the sampled frames: the same seed chooses the same frames. Default: 0.
     pub seed: u64,
@@ -71,7 +71,7 @@ pub struct MeasureOptions {
 }
 
 impl MeasureOptions {
-    /// Default settings. `input` is a ledger, an archive, an unpacked archive, or any file.
+    /// Creates default settings. `input` is a ledger, an archive, an unpacked archive, or any file.
     pub fn new(input: impl Into<PathBuf>) -> Self {
         Self {
             paths: LedgerPaths::new(input),
@@ -95,13 +95,13 @@ impl MeasureOptions {
     }
 }
 
-/// Measures size, speed, CPU time and memory of each codec: of compressing with the encoder of
-/// `archive`, and of decompressing with the decoder of `restore`. Blocks until all are measured, or
+/// Measures size, speed, CPU time and memory of each codec when compressing with the encoder of
+/// `archive`, and when decompressing with the decoder of `restore`. Blocks until all are measured, or
 /// the budget is used up.
 ///
 /// # Errors
 /// If the input cannot be read, a level does not exist, a codec does not restore the same bytes, or
-/// `progress` interrupts.
+/// `progress` is interrupted.
 pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<LevelRow>> {
     let is_invalid = |codec: &&FrameCodec| codec.name == REFERENCE_CODEC && !is_zstd_level(codec.level);
     if let Some(FrameCodec { level, .. }) = options.codecs.iter().find(is_invalid) {
@@ -222,16 +222,16 @@ mod tests {
     use super::*;
 
     pub(crate) fn row(level: i32) -> LevelRow {
-        let step = f64::from(level);
+        let level_number = f64::from(level);
         let summary = |median: f64| Summary { median, min: median * 0.99, max: median * 1.02, runs: 3 };
         LevelRow {
             codec: FrameCodec::zstd(level),
             input_bytes: 1_000_000_000,
-            output_bytes: (300_000_000.0 - 1e7 * step.max(0.0).sqrt() - 1e6 * step) as u64,
-            compress: summary(1.5 * 1.4f64.powf(step)),
+            output_bytes: (300_000_000.0 - 1e7 * level_number.max(0.0).sqrt() - 1e6 * level_number) as u64,
+            compress: summary(1.5 * 1.4f64.powf(level_number)),
             decompress: summary(0.6),
             compress_cpu_percent: 198.4,
-            compress_cpu_seconds: 1.984 * 1.5 * 1.4f64.powf(step),
+            compress_cpu_seconds: 1.984 * 1.5 * 1.4f64.powf(level_number),
             decompress_cpu_percent: 199.0,
             peak_memory_bytes: 64 << 20,
             ..LevelRow::default()

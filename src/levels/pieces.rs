@@ -7,7 +7,7 @@
 //! by one, for their percentiles. In the names of classes, 1 KB is 1000 bytes, as in published
 //! measurements of transactions and blocks.
 
-#![allow(missing_docs, reason = "the names say it")]
+#![allow(missing_docs, reason = "the names suffice")]
 
 use std::time::Duration;
 
@@ -74,9 +74,9 @@ impl SizeUnit {
 pub struct PieceRow {
     /// Name of the class; empty for frames.
     pub class: &'static str,
-    /// Least size of a piece in bytes; for frames, their size.
+    /// Smallest size of a piece in bytes; for frames, their size.
     pub from_bytes: u64,
-    /// Upper bound of a piece's size in bytes, exclusive; `None` for the last class, and for frames.
+    /// Upper bound on a piece's size in bytes, exclusive; `None` for the last class, and for frames.
     pub below_bytes: Option<u64>,
     /// Number of pieces, measured or not; 0 for frames.
     pub piece_count: u64,
@@ -207,18 +207,19 @@ pub fn measure_frames(
             break;
         }
     }
-    // This thread only computes. If it had to wait for a core, the time of some frame includes the wait.
+    // This thread only computes. If it had to wait for a core, the times of some frames include the wait.
     let elapsed = stopwatch.elapsed();
     if let Some(warning) = load_warning(&elapsed, &[elapsed.wall.as_secs_f64()]) {
-        let load = warning.text;
-        progress.warn(&format!("{load}; averages and longest times include it: stop it, and measure again"));
+        let observation = warning.text;
+        progress
+            .warn(&format!("{observation}; averages and longest times include the wait: stop them, and measure again"));
     }
     Ok(())
 }
 
-/// Cuts at most `wanted` frames of a size out of the input's frames, and leaves out the rest of each. A
-/// frame of the input that is shorter than the size is taken whole. It is left out if it is shorter than
-/// half of the longest piece, because it does not represent the size.
+/// Cuts at most `wanted` frames of a size out of the input's frames, and leaves out the remainder of each.
+/// A frame of the input that is shorter than the size is taken whole, unless it is shorter than half of the
+/// longest piece: then it would not represent the size.
 fn cut_frames<'a>(input: &'a Input, size_bytes: u64, wanted: usize) -> Vec<&'a [u8]> {
     let size = usize::try_from(size_bytes).unwrap_or(usize::MAX).max(1);
     let cut = move |content: &'a [u8]| {
@@ -234,7 +235,7 @@ fn cut_frames<'a>(input: &'a Input, size_bytes: u64, wanted: usize) -> Vec<&'a [
 /// Chooses `wanted` pieces, at least one and at most all, spread evenly, and ordered so that any first
 /// part of them is spread too.
 fn choose_evenly<'a, P: Iterator<Item = &'a [u8]>>(pieces: impl Fn() -> P, wanted: usize) -> Vec<&'a [u8]> {
-    /// Number of passes in which the chosen pieces are ordered; each pass takes every sixteenth piece.
+    /// Number of rounds in which the chosen pieces are ordered; each round takes every sixteenth piece.
     const ROUNDS: usize = 16;
     let count = pieces().count().max(1);
     let wanted = wanted.clamp(1, count);

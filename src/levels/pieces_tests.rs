@@ -15,12 +15,11 @@ fn make_input(frame_lengths: &[usize]) -> Input {
     let text: Vec<u8> = (0..20_000u32)
         .flat_map(|number| format!("slot={} leader=node-{}\n", 9_000 + number, number % 37).into_bytes())
         .collect();
-    let mut rest = text.as_slice();
+    let mut offset = 0;
     let mut frames = Vec::new();
     for length in frame_lengths {
-        let (frame, after) = rest.split_at(*length);
-        frames.push(ContentFrame::new(frame.to_vec()));
-        rest = after;
+        frames.push(ContentFrame::new(text[offset..offset + length].to_vec()));
+        offset += length;
     }
     let total_bytes = frame_lengths.iter().sum::<usize>() as u64;
     let total_frames = frames.len() as u64;
@@ -223,13 +222,13 @@ fn make_record(number: u8, data: &[u8]) -> Vec<u8> {
 #[test]
 fn records_of_a_storage_have_no_padding() {
     let contents: [&[u8]; 3] = [&[1, 2, 3], &[], &[9; 700]];
-    let wanted: Vec<Vec<u8>> = contents.iter().zip(1..).map(|(data, number)| make_record(number, data)).collect();
+    let records: Vec<Vec<u8>> = contents.iter().zip(1..).map(|(data, number)| make_record(number, data)).collect();
     let padded = |mut bytes: Vec<u8>| {
         bytes.resize(align8(bytes.len() as u64) as usize, 0);
         bytes
     };
-    let storage: Vec<u8> = wanted.iter().cloned().flat_map(padded).collect();
-    assert_eq!(find_records(&storage).collect::<Vec<_>>(), wanted);
+    let storage: Vec<u8> = records.iter().cloned().flat_map(padded).collect();
+    assert_eq!(find_records(&storage).collect::<Vec<_>>(), records);
 }
 
 proptest! {

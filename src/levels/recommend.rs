@@ -61,10 +61,10 @@ pub struct Recommendation {
 /// Recommends levels; `None` if no row has a format that `archive` writes and Agave reads.
 pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     // If workers had to wait for cores, elapsed time depends on other programs: compare CPU time.
-    let is_by_cpu =
+    let is_cpu_time_compared =
         rows.iter().any(LevelRow::waited_for_cores) && rows.iter().all(|row| row.compress_cpu_seconds > 0.0);
     let mut rows = rows.to_vec();
-    if is_by_cpu {
+    if is_cpu_time_compared {
         for row in &mut rows {
             row.compress.median = row.compress_cpu_seconds;
         }
@@ -72,14 +72,14 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let curve = pareto_curve(rows.iter().filter(|row| is_offered(row)).collect());
     let fastest = *curve.first()?;
     let smallest = *curve.last()?;
-    let is_worth = |knee: &&LevelRow| 100.0 - knee.size_percent_of(fastest) >= SAVING_PERCENT_MIN;
-    let knee = find_knee(&curve).filter(is_worth).unwrap_or(fastest);
+    let is_worth_its_time = |knee: &&LevelRow| 100.0 - knee.size_percent_of(fastest) >= SAVING_PERCENT_MIN;
+    let knee = find_knee(&curve).filter(is_worth_its_time).unwrap_or(fastest);
     let knee_index = curve.iter().position(|row| row.codec == knee.codec);
     let knee_index = knee_index.unwrap_or_default();
     let knee_and_neighbours = &curve[knee_index.saturating_sub(1)..curve.len().min(knee_index + 2)];
-    let scatters = |row: &&LevelRow| row.warnings.iter().any(|warning| warning.about == "times");
+    let has_scattered_times = |row: &&LevelRow| row.warnings.iter().any(|warning| warning.about == "times");
 
-    let time = if is_by_cpu { "CPU time" } else { "time" };
+    let time = if is_cpu_time_compared { "CPU time" } else { "time" };
     // For example `3.1 % smaller than zstd 1 in 1.60 times its time`.
     let compare = |row: &LevelRow| {
         let difference = match 100.0 - row.size_percent_of(fastest) {
@@ -99,7 +99,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let mut others = Vec::new();
     for row in pareto_curve(rows.iter().collect()) {
         if !is_offered(row) && !is_uncompressed(row) {
-            let reason = compare(row) + "; archive does not make it, and validators may not read it";
+            let reason = compare(row) + "; archive does not write it, and validators may not read it";
             others.push(choice(row, reason));
         }
     }
@@ -115,7 +115,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         shortest_time: choice(fastest, format!("no measured choice takes less {time}")),
         smallest_size: choice(smallest, smallest_reason),
         knee: choice(knee, knee_reason),
-        measured_well_enough: !knee_and_neighbours.iter().any(scatters),
+        measured_well_enough: !knee_and_neighbours.iter().any(has_scattered_times),
         others,
     })
 }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn codecs_that_archive_lacks_are_named_apart() {
+    fn codecs_that_archive_lacks_are_listed_separately() {
         let mut rows = rows(&[(1, 87, 600.0), (3, 83, 1000.0), (9, 70, 5000.0), (0, 120, 300.0), (0, 300, 10.0)]);
         for (row, codec) in rows.iter_mut().zip(["zstd", "zstd", "bzip2", "lz4", "none"]) {
             row.codec.name = codec;
@@ -298,7 +298,7 @@ mod tests {
         );
         assert!(recommendation.shortest_time.reason.ends_with("Agave reads it, Firedancer does not"));
         assert_eq!(recommendation.others.iter().map(|choice| choice.codec.name).collect::<Vec<_>>(), ["bzip2"]);
-        insta::assert_snapshot!(recommendation.others[0].reason, @"41.7 % smaller than lz4 in 16.7 times its time; archive does not make it, and validators may not read it");
+        insta::assert_snapshot!(recommendation.others[0].reason, @"41.7 % smaller than lz4 in 16.7 times its time; archive does not write it, and validators may not read it");
         assert_eq!(recommend(&rows[2..3]), None);
     }
 

@@ -1,8 +1,8 @@
-//! Draws a stratified sample of frames, and computes the error that sampling brings.
+//! Draws a stratified sample of frames, and computes the error that sampling introduces.
 //!
-//! The frames of the tar stream are divided into equal, consecutive groups, one for each frame
-//! wanted, and a seeded generator draws one frame from each group. So every part of the stream (the
-//! bank file, old and new storages) is represented in proportion, and periodic content cannot
+//! The frames of the tar stream are divided into equal, consecutive groups, one for each frame of the
+//! sample, and a seeded generator draws one frame from each group. Every part of the stream (the bank
+//! file, old and new storages) is therefore represented in proportion, and periodic content cannot
 //! coincide with the sample.
 //!
 //! The compressed size of the whole is estimated as (whole content) x (compressed bytes of the
@@ -12,21 +12,21 @@
 
 use slotpress_base::random::mix;
 
-/// Size of the stated error in standard errors: about 95 of 100 samples stay within it.
+/// Number of standard errors in the stated error: about 95 of 100 samples stay within it.
 const STANDARD_ERRORS: f64 = 2.0;
 
-/// Draws `wanted` of `frames` frames, one from each of `wanted` equal groups, and returns their
+/// Draws `sample_frames` of `total_frames` frames, one from each of as many equal groups, and returns their
 /// indices in ascending order.
-pub fn choose_frames(frames: u64, wanted: u64, seed: u64) -> Vec<u64> {
-    let wanted = wanted.min(frames);
-    let bound = |group: u64| (u128::from(group) * u128::from(frames) / u128::from(wanted.max(1))) as u64;
-    (0..wanted)
-        .map(|group| {
-            let from = bound(group);
-            let to = bound(group + 1);
-            from + mix(seed ^ mix(group)) % (to - from)
-        })
-        .collect()
+pub fn choose_frames(total_frames: u64, sample_frames: u64, seed: u64) -> Vec<u64> {
+    let groups = sample_frames.min(total_frames);
+    let start_of = |group: u64| (u128::from(group) * u128::from(total_frames) / u128::from(groups.max(1))) as u64;
+    let mut indices = Vec::new();
+    for group in 0..groups {
+        let start = start_of(group);
+        let end = start_of(group + 1);
+        indices.push(start + mix(seed ^ mix(group)) % (end - start));
+    }
+    indices
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,7 +103,7 @@ mod tests {
                 sizes_of((8 << 20, base + mix(frame) % 800_000))
             })
             .collect();
-        let truth: u64 = population.iter().map(|frame| frame.compressed_bytes).sum();
+        let true_size: u64 = population.iter().map(|frame| frame.compressed_bytes).sum();
         let covered = (0..400)
             .filter(|seed| {
                 let sample: Vec<_> =
@@ -111,7 +111,7 @@ mod tests {
                 let content: u64 = sample.iter().map(|frame| frame.content_bytes).sum();
                 let compressed: u64 = sample.iter().map(|frame| frame.compressed_bytes).sum();
                 let estimate = (4000 * (8u64 << 20)) as f64 * compressed as f64 / content as f64;
-                let off_percent = 100.0 * (estimate / truth as f64 - 1.0).abs();
+                let off_percent = 100.0 * (estimate / true_size as f64 - 1.0).abs();
                 size_error_percent(&sample, 4000).is_some_and(|error| off_percent <= error)
             })
             .count();

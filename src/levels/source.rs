@@ -25,12 +25,12 @@ pub struct ChosenFrame {
 
 impl ChosenFrame {
     /// Finds the frames with the given indices, which must be in ascending order.
-    pub fn from_spans(spans: impl Iterator<Item = FrameSpan>, numbers: &[u64]) -> Vec<Self> {
-        let mut numbers = numbers.iter().peekable();
-        let mut chosen = Vec::with_capacity(numbers.len());
+    pub fn from_spans(spans: impl Iterator<Item = FrameSpan>, indices: &[u64]) -> Vec<Self> {
+        let mut indices = indices.iter().peekable();
+        let mut chosen = Vec::with_capacity(indices.len());
         let mut offset_bytes = 0;
-        for (number, span) in spans.enumerate() {
-            if numbers.next_if(|next| **next == number as u64).is_some() {
+        for (index, span) in spans.enumerate() {
+            if indices.next_if(|next| **next == index as u64).is_some() {
                 chosen.push(Self { span, offset_bytes });
             }
             offset_bytes += span.length_bytes;
@@ -134,8 +134,8 @@ impl OpenInput {
         let mut parser = Some(EntryParser::default());
         archive.decode_stream(threads, AHEAD_BYTES, progress, &mut |bytes| {
             total_bytes += bytes.len() as u64;
-            let Some(tar) = &mut parser else { return Ok(()) };
-            let result = tar.feed(bytes, &mut |event| {
+            let Some(entry_parser) = &mut parser else { return Ok(()) };
+            let result = entry_parser.feed(bytes, &mut |event| {
                 if let TarEvent::Begin(entry) = event {
                     entries.push(entry);
                 }
@@ -169,6 +169,7 @@ impl OpenInput {
         Ok(Self { kind, entries, trailing_bytes, content })
     }
 
+    /// Reads the chosen frames.
     pub fn load(&self, chosen: &[ChosenFrame], threads: usize, progress: &dyn Progress) -> Result<Vec<ContentFrame>> {
         let bytes = chosen.iter().map(|frame| frame.span.length_bytes).sum();
         progress.stage(Stage::Reading, Some(bytes));
@@ -203,7 +204,7 @@ fn load_each(
     start_pool(threads)?.install(|| chosen.par_iter().map(load).collect())
 }
 
-/// Decodes a file from its start, and keeps the chosen frames.
+/// Decodes a file from start to end, and keeps the chosen frames.
 fn load_stream(
     archive: &OpenArchive,
     chosen: &[ChosenFrame],
@@ -236,7 +237,7 @@ fn load_stream(
     if frames.len() < chosen.len() {
         let path = archive.path().escaped();
         return Err(Error::failed(format!("{path} changed while it was read"))
-            .with_hint("something writes to it: run this again when it is whole"));
+            .with_hint("something writes to it: run this again once it is complete"));
     }
     Ok(frames)
 }

@@ -12,7 +12,7 @@ use slotpress_base::Elapsed;
 pub struct Summary {
     /// Median; for an even number of runs, the mean of the two in the middle.
     pub median: f64,
-    /// Least value of any run.
+    /// Smallest value of any run.
     pub min: f64,
     /// Largest value of any run.
     pub max: f64,
@@ -26,7 +26,7 @@ impl Summary {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
         let [Some(min), Some(max)] = [sorted.first(), sorted.last()] else { return Self::default() };
-        // The two in the middle are the same one if their number is odd.
+        // If the number of runs is odd, both middle values are the same one.
         let median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
         Self { median, min: *min, max: *max, runs: runs.len() }
     }
@@ -102,14 +102,14 @@ pub fn time_warning(work: &'static str, runs: &[f64]) -> Option<Warning> {
 pub fn load_warning(workers: &Elapsed, runs: &[f64]) -> Option<Warning> {
     let wait_percent = 100.0 - workers.cpu_percent();
     let is_measured = !workers.wall.is_zero() && median(runs) >= RUN_TIME_MIN.as_secs_f64();
-    let text = format!("workers waited {wait_percent:.0} % of their time for a core: another load runs");
+    let text = format!("workers waited {wait_percent:.0} % of their time for a core: other programs are running");
     (is_measured && wait_percent > WAIT_PERCENT_MAX).then_some(Warning::new("load", text))
 }
 
 /// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one
 /// of them to lie above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names suffice")]
 pub struct Latency {
     pub samples: u64,
     pub average_seconds: f64,
@@ -208,7 +208,7 @@ mod tests {
         let busy = Elapsed::new(Duration::from_secs(10), Duration::from_secs(8));
         assert_eq!(
             text(load_warning(&busy, &[1.0])),
-            "workers waited 20 % of their time for a core: another load runs"
+            "workers waited 20 % of their time for a core: other programs are running"
         );
         assert_eq!(load_warning(&busy, &[0.01]), None);
         assert_eq!(few_frames_warning(8, 2), None);

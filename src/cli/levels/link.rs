@@ -203,7 +203,7 @@ fn codec_label(name: &'static str, level: i32) -> String {
 /// Formats the bandwidths at which the heavier level starts a node sooner: `below 297 Mbit/s`,
 /// `any`, `none`.
 fn show_bandwidth_range(item: &BreakEven) -> String {
-    match item.heavier_wins {
+    match item.heavier_is_sooner {
         BandwidthRange::Never => "none".to_string(),
         BandwidthRange::Always => "any".to_string(),
         BandwidthRange::Below(bits) => format!("below {}", show_bandwidth(bits)),

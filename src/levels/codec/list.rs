@@ -12,7 +12,7 @@ struct CodecSpec {
     name: &'static str,
     /// Ranges of accepted levels; empty if the codec has no levels.
     levels: LevelRanges,
-    /// Measured if the list names no level; `[0]` for a codec without levels.
+    /// Levels to measure if the list names none; `[0]` for a codec without levels.
     default_levels: &'static [i32],
 }
 
@@ -39,8 +39,8 @@ const CODECS: [CodecSpec; 8] = [
 ];
 
 /// Parses a list such as `zstd,lz4,zlib:1,6,9` to codecs at levels, in the given order, without
-/// duplicates. The result is never empty. A codec without levels in the list gets its default levels;
-/// zstd gets `zstd_levels`.
+/// duplicates. The result is never empty. A codec that is listed without levels has its default levels,
+/// or `zstd_levels` if it is zstd.
 ///
 /// # Errors
 /// If a codec or level does not exist.
@@ -63,7 +63,7 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
                 while let Some(level) = items.next_if(is_level) {
                     levels.push(level);
                 }
-                parse_levels_of(spec, &levels.join(","))?
+                parse_codec_levels(spec, &levels.join(","))?
             }
         };
         for level in levels {
@@ -94,7 +94,7 @@ pub fn add_clustered(codecs: &mut Vec<FrameCodec>) {
 /// # Errors
 /// If zstd does not have one of the levels.
 pub fn parse_levels(text: &str) -> Result<Vec<i32>> {
-    parse_levels_of(find_codec(REFERENCE_CODEC)?, text)
+    parse_codec_levels(find_codec(REFERENCE_CODEC)?, text)
 }
 
 fn find_codec(name: &str) -> Result<&'static CodecSpec> {
@@ -104,7 +104,7 @@ fn find_codec(name: &str) -> Result<&'static CodecSpec> {
     })
 }
 
-fn parse_levels_of(spec: &CodecSpec, text: &str) -> Result<Vec<i32>> {
+fn parse_codec_levels(spec: &CodecSpec, text: &str) -> Result<Vec<i32>> {
     let name = spec.name;
     let is_allowed = |level: &i32| spec.levels.iter().any(|range| range.contains(level));
     let parse_level = |text: &str| match text.parse() {
@@ -118,18 +118,18 @@ fn parse_levels_of(spec: &CodecSpec, text: &str) -> Result<Vec<i32>> {
     let mut levels = BTreeSet::new();
     for item in text.split(',').map(str::trim) {
         // A dash after the first character separates the ends of a range; a leading one is a sign.
-        let (from, to) = match item.char_indices().skip(1).find(|(_, char)| *char == '-') {
+        let (first, last) = match item.char_indices().skip(1).find(|(_, char)| *char == '-') {
             Some((dash, _)) => (&item[..dash], &item[dash + 1..]),
             None => (item, item),
         };
-        let from = parse_level(from)?;
-        let to = parse_level(to)?;
-        if from > to {
+        let first = parse_level(first)?;
+        let last = parse_level(last)?;
+        if first > last {
             let message = format!("{name}: the range {item} is empty: it ends before it starts");
             return Err(list_error(&message));
         }
-        // Leaves out 0, which is not a level of zstd.
-        levels.extend((from..=to).filter(is_allowed));
+        // Leave out 0, which is not a level of zstd.
+        levels.extend((first..=last).filter(is_allowed));
     }
     Ok(levels.into_iter().collect())
 }

@@ -73,16 +73,16 @@ fn push_match(distance: usize, length: usize, output: &mut Vec<u8>) {
     }
 }
 
-/// Appends an instruction with a length in its lowest bits, up to `max`. The rest of a longer
-/// length follows in further bytes, with a zero for each 255.
+/// Appends an instruction with a length in its lowest bits, up to `max`. The excess of a longer length
+/// follows in further bytes, with a zero for each 255.
 fn push_length(instruction: u8, max: usize, length: usize, output: &mut Vec<u8>) {
     if length <= max {
         return output.push(instruction | length as u8);
     }
-    let rest = length - max;
+    let excess = length - max;
     output.push(instruction);
-    output.resize(output.len() + (rest - 1) / 255, 0);
-    output.push(((rest - 1) % 255 + 1) as u8);
+    output.resize(output.len() + (excess - 1) / 255, 0);
+    output.push(((excess - 1) % 255 + 1) as u8);
 }
 
 #[cfg(test)]
@@ -99,12 +99,12 @@ mod tests {
             let mut frame = Vec::new();
             Encoder::new(codec).expect("an encoder").encode(content, &mut frame).expect("encoded");
             assert!(frame.len() <= codec.encoded_bytes_max(content.len()), "level {level}: {}", frame.len());
-            let mut back = vec![0; content.len()];
-            assert_eq!(decompress::decompress(&frame, &mut back), Ok(content.len()), "level {level}");
-            assert!(back == content, "level {level}");
-            back.fill(0);
-            assert_eq!(lzo::decompress_into(&frame, &mut back).expect("decoded"), content.len(), "level {level}");
-            assert!(back == content, "level {level}");
+            let mut decoded = vec![0; content.len()];
+            assert_eq!(decompress::decompress(&frame, &mut decoded), Ok(content.len()), "level {level}");
+            assert!(decoded == content, "level {level}");
+            decoded.fill(0);
+            assert_eq!(lzo::decompress_into(&frame, &mut decoded).expect("decoded"), content.len(), "level {level}");
+            assert!(decoded == content, "level {level}");
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_content_comes_back(pieces in proptest::collection::vec((0usize..3000, 1u32..4, 1usize..70), 0..40)) {
+        fn any_content_round_trips(pieces in proptest::collection::vec((0usize..3000, 1u32..4, 1usize..70), 0..40)) {
             let piece = |(length, seed, part): &(usize, u32, usize)| noise(*length, *seed).chunks(*part).rev().flatten().copied().collect::<Vec<_>>();
             assert_round_trips(&pieces.iter().flat_map(piece).collect::<Vec<_>>(), &[1, 999]);
         }

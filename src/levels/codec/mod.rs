@@ -90,8 +90,8 @@ impl FrameCodec {
     }
 }
 
-/// Returns the maximum length of a frame of a codec other than zstd, by the codecs' manuals and sources.
-/// Snappy may need a sixth more than the content; the others need less, and headers.
+/// Returns the maximum length of a frame of a codec other than zstd, according to the codecs' manuals and
+/// sources. Snappy may need a sixth more than the content; the others need less. Each has headers.
 fn encoded_bytes_max_without_zstd(content_bytes: usize) -> usize {
     content_bytes + content_bytes / 6 + 600
 }
@@ -166,7 +166,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Returns the memory of the context in bytes, measured or by the libraries' manuals.
+    /// Returns the memory of the context in bytes, measured or according to the libraries' manuals.
     pub fn context_bytes(&self) -> usize {
         match self {
             Self::Zstd(zstd) => zstd.context_bytes(),
@@ -235,15 +235,15 @@ impl Decoder {
             Self::Bzip2(_) => {
                 let mut decoder = BzDecoder::new(frame);
                 decoder.read_exact(content).map_err(to_text)?;
-                // Reads on to the end, where the checksum is.
+                // Read on to the end, where the checksum is.
                 require_end(decoder.read(&mut [0]), 0)?;
                 Ok(content.len())
             }
             Self::Snappy(snappy) => snappy.decompress(frame, content).map_err(to_text),
             Self::Lzo => decompress::decompress(frame, content).map_err(to_text),
             _ => {
-                let room = content.get_mut(..frame.len()).ok_or("it holds too much")?;
-                room.copy_from_slice(frame);
+                let output = content.get_mut(..frame.len()).ok_or("it holds too much")?;
+                output.copy_from_slice(frame);
                 Ok(frame.len())
             }
         }
@@ -275,22 +275,21 @@ fn require_end<S: PartialEq>(status: Result<S, impl fmt::Display>, end: S) -> Re
 /// Decodes blocks of lz4, each with its length before it and its checksum after it.
 fn decode_blocks(mut frame: &[u8], content: &mut [u8]) -> Result<usize, String> {
     let mut filled = 0;
-    while let Some((length, rest)) = frame.split_first_chunk::<4>() {
-        let length = u32::from_le_bytes(*length);
-        let is_raw = length & UNCOMPRESSED_FLAG != 0;
-        let length = (length & !UNCOMPRESSED_FLAG) as usize;
+    while let Some((header, rest)) = frame.split_first_chunk::<4>() {
+        let header = u32::from_le_bytes(*header);
+        let is_uncompressed = header & UNCOMPRESSED_FLAG != 0;
+        let length = (header & !UNCOMPRESSED_FLAG) as usize;
         let (block, rest) = rest.split_at_checked(length).ok_or("it is cut off")?;
         let (checksum, rest) = rest.split_first_chunk::<4>().ok_or("its checksum is missing")?;
         if XxHash32::oneshot(0, block) != u32::from_le_bytes(*checksum) {
             return Err("its checksum is wrong".to_string());
         }
-        let room = &mut content[filled..];
-        filled += if is_raw {
-            let room = room.get_mut(..length).ok_or("it holds too much")?;
-            room.copy_from_slice(block);
+        let output = &mut content[filled..];
+        filled += if is_uncompressed {
+            output.get_mut(..length).ok_or("it holds too much")?.copy_from_slice(block);
             length
         } else {
-            decompress_into(block, room).map_err(to_text)?
+            decompress_into(block, output).map_err(to_text)?
         };
         frame = rest;
     }
@@ -336,32 +335,32 @@ mod tests {
             let mut encoder = Encoder::new(codec).expect("an encoder");
             let mut decoder = Decoder::new(codec).expect("a decoder");
             let mut frame = vec![9; 100];
-            let mut back = vec![9; 100];
+            let mut decoded = vec![9; 100];
             for content in &contents {
                 let name = format!("{codec} of {} bytes", content.len());
                 encoder.encode(content, &mut frame).expect(&name);
                 assert!(frame.len() <= codec.encoded_bytes_max(content.len()), "{name}: {}", frame.len());
-                decoder.decode(&frame, content.len(), &mut back).expect(&name);
-                assert!(&back == content, "{name}");
+                decoder.decode(&frame, content.len(), &mut decoded).expect(&name);
+                assert!(&decoded == content, "{name}");
                 // The stated length is a limit, and must also be reached.
-                if let Some(less) = content.len().checked_sub(1) {
-                    assert!(decoder.decode(&frame, less, &mut back).is_err() || back.len() <= less, "{name}");
+                if let Some(length) = content.len().checked_sub(1) {
+                    assert!(decoder.decode(&frame, length, &mut decoded).is_err() || decoded.len() <= length, "{name}");
                 }
-                assert!(decoder.decode(&frame, content.len() + 1, &mut back).is_err(), "{name}");
+                assert!(decoder.decode(&frame, content.len() + 1, &mut decoded).is_err(), "{name}");
             }
         }
     }
 
     proptest! {
         #[test]
-        fn any_content_comes_back(pieces in proptest::collection::vec((0usize..300, 1u32..256), 0..12)) {
+        fn any_content_round_trips(pieces in proptest::collection::vec((0usize..300, 1u32..256), 0..12)) {
             let content: Vec<u8> = pieces.iter().flat_map(|(length, alphabet)| noise(*length, *alphabet)).collect();
             for codec in every_codec() {
                 let mut frame = Vec::new();
-                let mut back = Vec::new();
+                let mut decoded = Vec::new();
                 Encoder::new(codec).expect("an encoder").encode(&content, &mut frame).expect("encoded");
-                Decoder::new(codec).expect("a decoder").decode(&frame, content.len(), &mut back).expect("decoded");
-                prop_assert!(back == content, "{codec}");
+                Decoder::new(codec).expect("a decoder").decode(&frame, content.len(), &mut decoded).expect("decoded");
+                prop_assert!(decoded == content, "{codec}");
             }
         }
 
@@ -381,11 +380,11 @@ mod tests {
                 frame[position] = value;
                 let mut decoder = Decoder::new(codec).expect("a decoder");
                 for frame in [&frame[..], &frame[..cut.index(frame.len())]] {
-                    let mut back = Vec::new();
-                    if decoder.decode(frame, CONTENT_BYTES, &mut back).is_ok() {
-                        prop_assert_eq!(back.len(), CONTENT_BYTES);
+                    let mut decoded = Vec::new();
+                    if decoder.decode(frame, CONTENT_BYTES, &mut decoded).is_ok() {
+                        prop_assert_eq!(decoded.len(), CONTENT_BYTES);
                     }
-                    prop_assert!(back.len() <= CONTENT_BYTES, "{codec}");
+                    prop_assert!(decoded.len() <= CONTENT_BYTES, "{codec}");
                 }
             }
         }

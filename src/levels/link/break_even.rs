@@ -1,23 +1,24 @@
 //! Finds the bandwidth at which one level overtakes its neighbour.
 //!
 //! Of two levels, the heavier one takes more time and leaves less to send, so the lead changes at most
-//! once. Bisection between the slowest and the fastest link finds the change. Delay and
-//! window of the link are included: if a window limits a stream, more bandwidth does not help.
+//! once. Bisection between the slowest and the fastest link finds the change. The link's delay and window
+//! are included: if a window limits a stream, more bandwidth does not help.
 
-#![allow(missing_docs, reason = "the names say it")]
+#![allow(missing_docs, reason = "the names suffice")]
 
 use serde::Serialize;
 
 use crate::levels::link::{LinkOptions, LinkRow, TransferMode};
 
 /// The slowest and the fastest link, as decimal logarithms of bit/s.
-const LOG_BANDWIDTHS: (f64, f64) = (3.0, 13.0);
+const LOG_BANDWIDTH_MIN: f64 = 3.0;
+const LOG_BANDWIDTH_MAX: f64 = 13.0;
 
-/// Bisection steps: the result is far more exact than the printed value.
-const HALVINGS: usize = 40;
+/// Number of bisection steps: the result is far more exact than the printed value.
+const BISECTION_STEPS: usize = 40;
 
-/// Relative difference below which two times are a tie, because no measurement distinguishes them.
-const TIE: f64 = 1e-3;
+/// Lead, relative to the shorter time, up to which two times are a tie: no measurement distinguishes them.
+const TIE_LEAD: f64 = 1e-3;
 
 /// The bandwidths, in bit/s, at which a level starts a node sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -40,7 +41,7 @@ pub struct BreakEven {
     pub heavier_codec: &'static str,
     pub heavier_level: i32,
     #[serde(flatten)]
-    pub heavier_wins: BandwidthRange,
+    pub heavier_is_sooner: BandwidthRange,
 }
 
 /// Compares each row with the row before it of the same codec, and the first row of each codec with
@@ -62,9 +63,9 @@ fn find_break_even(lighter: &LinkRow, heavier: &LinkRow, mode: TransferMode, opt
     // The lead of the heavier level in time, relative to the shorter time.
     let lead = |log_bandwidth: f64| {
         let seconds = |row: &LinkRow| options.seconds_at(row, mode, 10f64.powf(log_bandwidth));
-        let light = seconds(lighter);
-        let heavy = seconds(heavier);
-        (light - heavy) / light.min(heavy).max(f64::MIN_POSITIVE)
+        let lighter_seconds = seconds(lighter);
+        let heavier_seconds = seconds(heavier);
+        (lighter_seconds - heavier_seconds) / lighter_seconds.min(heavier_seconds).max(f64::MIN_POSITIVE)
     };
     BreakEven {
         mode,
@@ -72,25 +73,26 @@ fn find_break_even(lighter: &LinkRow, heavier: &LinkRow, mode: TransferMode, opt
         lighter_level: lighter.codec.level,
         heavier_codec: heavier.codec.name,
         heavier_level: heavier.codec.level,
-        heavier_wins: find_crossing(&lead),
+        heavier_is_sooner: find_crossing(&lead),
     }
 }
 
 /// Finds the bandwidths at which the heavier level starts a node sooner. `lead` returns its lead at a
 /// bandwidth, which is given as a decimal logarithm.
 fn find_crossing(lead: &dyn Fn(f64) -> f64) -> BandwidthRange {
-    let (mut low, mut high) = LOG_BANDWIDTHS;
+    let mut low = LOG_BANDWIDTH_MIN;
+    let mut high = LOG_BANDWIDTH_MAX;
     let at_low = lead(low);
     let at_high = lead(high);
-    let is_below = match (at_low > TIE, at_high > TIE) {
+    let is_below = match (at_low > TIE_LEAD, at_high > TIE_LEAD) {
         (false, false) => return BandwidthRange::Never,
         (true, true) => return BandwidthRange::Always,
         (is_below, _) => is_below,
     };
     // If the lighter level is nowhere clearly faster, find where the lead shrinks to a tie; otherwise,
     // find where the lead is 0.
-    let lead_min = if at_low.min(at_high) < -TIE { 0.0 } else { TIE };
-    for _ in 0..HALVINGS {
+    let lead_min = if at_low.min(at_high) < -TIE_LEAD { 0.0 } else { TIE_LEAD };
+    for _ in 0..BISECTION_STEPS {
         let middle = (low + high) / 2.0;
         let is_heavier_sooner = lead(middle) > lead_min;
         if is_heavier_sooner == is_below {
@@ -99,8 +101,8 @@ fn find_crossing(lead: &dyn Fn(f64) -> f64) -> BandwidthRange {
             high = middle;
         }
     }
-    let bits = 10f64.powf(high);
-    if is_below { BandwidthRange::Below(bits) } else { BandwidthRange::Above(bits) }
+    let bits_per_second = 10f64.powf(high);
+    if is_below { BandwidthRange::Below(bits_per_second) } else { BandwidthRange::Above(bits_per_second) }
 }
 
 #[cfg(test)]
@@ -126,12 +128,12 @@ mod tests {
         let light = row(1, 30_000_000_000, 100.0);
         let heavy = row(3, 28_000_000_000, 200.0);
         let break_even = find_break_even(&light, &heavy, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
-        let BandwidthRange::Below(bandwidth) = break_even.heavier_wins else { panic!("{break_even:?}") };
+        let BandwidthRange::Below(bandwidth) = break_even.heavier_is_sooner else { panic!("{break_even:?}") };
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
         // Streaming: level 3 compresses 140 MB/s, so the crossing is at a rate of the link above
         // that.
         let break_even = find_break_even(&light, &heavy, TransferMode::Streaming, &options_for(Link::new(1e9)));
-        let BandwidthRange::Below(bandwidth) = break_even.heavier_wins else { panic!("{break_even:?}") };
+        let BandwidthRange::Below(bandwidth) = break_even.heavier_is_sooner else { panic!("{break_even:?}") };
         assert!((1.10e9..1.30e9).contains(&bandwidth), "{bandwidth}");
     }
 
@@ -140,21 +142,21 @@ mod tests {
         let light = row(1, 30_000_000_000, 100.0);
         let heavy = row(3, 31_000_000_000, 200.0);
         let break_even = find_break_even(&light, &heavy, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
-        assert_eq!(break_even.heavier_wins, BandwidthRange::Never);
+        assert_eq!(break_even.heavier_is_sooner, BandwidthRange::Never);
         let break_even = find_break_even(&heavy, &light, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
-        assert_eq!(break_even.heavier_wins, BandwidthRange::Always);
+        assert_eq!(break_even.heavier_is_sooner, BandwidthRange::Always);
         let break_even = find_break_even(
             &light,
             &row(2, 30_000_000_000, 100.0),
             TransferMode::Streaming,
             &options_for(Link::new(1e9)),
         );
-        assert_eq!(break_even.heavier_wins, BandwidthRange::Never);
+        assert_eq!(break_even.heavier_is_sooner, BandwidthRange::Never);
         // A window of 2.7 MiB per second is slower than any codec: level 1 is not better at any
         // bandwidth.
         let far = options_for(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
         let break_even = find_break_even(&light, &row(3, 28_000_000_000, 200.0), TransferMode::StoreAndForward, &far);
-        assert_eq!(break_even.heavier_wins, BandwidthRange::Always);
+        assert_eq!(break_even.heavier_is_sooner, BandwidthRange::Always);
     }
 
     proptest! {
@@ -163,24 +165,24 @@ mod tests {
             let heavy = LinkRow { tar_bytes: light.tar_bytes, ..heavy };
             let options = options_for(link);
             for mode in TransferMode::ALL {
-                let heavier_wins = find_break_even(&light, &heavy, mode, &options).heavier_wins;
+                let heavier_is_sooner = find_break_even(&light, &heavy, mode, &options).heavier_is_sooner;
                 let lead = |bits: f64| {
                     let seconds = |row: &LinkRow| options.seconds_at(row, mode, bits);
                     (seconds(&light) - seconds(&heavy)) / seconds(&light).min(seconds(&heavy))
                 };
-                let ends = (lead(1e3) > TIE, lead(1e13) > TIE);
-                let expected = match heavier_wins {
+                let ends = (lead(1e3) > TIE_LEAD, lead(1e13) > TIE_LEAD);
+                let expected = match heavier_is_sooner {
                     BandwidthRange::Never => (false, false),
                     BandwidthRange::Always => (true, true),
                     BandwidthRange::Below(_) => (true, false),
                     BandwidthRange::Above(_) => (false, true),
                 };
                 prop_assert_eq!(ends, expected);
-                if let BandwidthRange::Below(bits) | BandwidthRange::Above(bits) = heavier_wins {
+                if let BandwidthRange::Below(bits) | BandwidthRange::Above(bits) = heavier_is_sooner {
                     let below = lead(bits * 0.9999);
                     let above = lead(bits * 1.0001);
                     let (sooner, later) = if ends.0 { (below, above) } else { (above, below) };
-                    prop_assert!(sooner > -1e-4 && later < TIE + 1e-4, "{} {}", sooner, later);
+                    prop_assert!(sooner > -1e-4 && later < TIE_LEAD + 1e-4, "{} {}", sooner, later);
                 }
             }
         }

@@ -3,8 +3,8 @@
 //!
 //! [`network`] computes the rate of a link. This module computes the stages until a node can be
 //! started, and the report that compares levels; [`break_even`] finds the bandwidth at which one
-//! level overtakes another, and [`recommend`] chooses. None of it does I/O: rows of measured
-//! levels go in, numbers come out. `docs/levels.md` describes the model and its validation.
+//! level overtakes another, and [`recommend`] chooses. All of them compute from rows of measured levels,
+//! without I/O. `docs/levels.md` describes the model and its validation.
 //!
 //! Store and forward runs the stages one after the other: the time is their sum. Streaming runs
 //! them at once: the time is that of the slowest stage, plus fill and drain, which is a frame's
@@ -18,7 +18,7 @@
 //! Sender and receiver are two machines, each with as many cores as the levels were measured on, so
 //! sending and receiving stages do not compete for cores.
 
-#![allow(missing_docs, reason = "the names say it")]
+#![allow(missing_docs, reason = "the names suffice")]
 
 pub mod break_even;
 pub mod network;
@@ -86,6 +86,7 @@ impl LinkOptions {
         })
     }
 
+    /// Returns the row with the times of its stages and of streaming, computed from its other fields.
     fn compute_times(&self, row: LinkRow) -> LinkRow {
         let link = &self.link;
         let tar_bytes = row.tar_bytes as f64;
@@ -224,13 +225,12 @@ impl LinkReport {
             (name != REFERENCE_CODEC, name, level)
         });
         rows.insert(0, options.make_row(&plain, tar_bytes));
-        let is_by_window = options.link.is_limited_by_window();
         let choose_for = |mode| choose_level(&rows, mode, options.any_format);
         let recommendations = TransferMode::ALL.into_iter().filter_map(choose_for).collect();
         Self {
             tar_bytes,
             node_bytes_per_second: options.link.bytes_per_second(),
-            limit: if is_by_window { "window" } else { "bandwidth" },
+            limit: if options.link.is_limited_by_window() { "window" } else { "bandwidth" },
             break_evens: find_break_evens(&rows, &options),
             recommendations,
             rows,
@@ -270,7 +270,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_sample_stands_for_the_whole() {
+    fn a_sample_is_scaled_to_the_whole_ledger() {
         let options = options_for_three_nodes();
         let whole = options.make_row(&row(1), 1_000_000_000);
         assert_eq!((whole.archive_bytes, whole.compress_seconds), (289_000_000, row(1).compress.median));

@@ -1,13 +1,13 @@
 //! Computes the throughput of TCP over a link, and the time of a transfer.
 //!
-//! The rate of a stream is the lower one of two: its share of the bandwidth without the headers of
+//! The rate of a stream is the lower of two rates: its share of the bandwidth without the headers of
 //! Ethernet, IP and TCP, and one window per round trip. Loss of packets is not modelled.
 //!
 //! A transfer begins with a connection and a request, which take two round trips. Then the window
 //! doubles every round trip from ten segments (RFC 6928) until the stream has reached its rate
 //! (slow start).
 
-#![allow(missing_docs, reason = "the names say it")]
+#![allow(missing_docs, reason = "the names suffice")]
 
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ impl Link {
         Self { bandwidth_bits_per_second, rtt_seconds: 0.0, streams: 1, nodes: 1, window_bytes: WINDOW_BYTES }
     }
 
-    /// Returns the rate of each node after the slow start, in bytes of payload per second.
+    /// Returns the rate at which each node receives after the slow start, in bytes of payload per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.bandwidth_share().min(f64::from(self.streams) * self.window_rate())
     }
@@ -71,20 +71,20 @@ impl Link {
         let rate = self.bytes_per_second().min(bytes_per_second_max) / f64::from(self.streams);
         let bytes = bytes / f64::from(self.streams);
         let setup_seconds = SETUP_ROUND_TRIPS * self.rtt_seconds;
-        let initial = INITIAL_SEGMENTS * MSS_BYTES;
+        let initial_window = INITIAL_SEGMENTS * MSS_BYTES;
         let window = rate * self.rtt_seconds;
-        if window <= initial {
+        if window <= initial_window {
             return setup_seconds + bytes / rate;
         }
-        // The window doubles every round trip from `initial` to `window`, and one window is sent
-        // per round trip: (window - initial) / ln 2 bytes in log2(window / initial) round trips.
-        let ramp_bytes = (window - initial) / std::f64::consts::LN_2;
-        let transfer = if bytes < ramp_bytes {
-            self.rtt_seconds * (bytes * std::f64::consts::LN_2 / initial).ln_1p() / std::f64::consts::LN_2
+        // The window doubles every round trip from the initial one, and one window is sent per round trip:
+        // (window - initial_window) / ln 2 bytes in log2(window / initial_window) round trips.
+        let ramp_bytes = (window - initial_window) / std::f64::consts::LN_2;
+        let transfer_seconds = if bytes < ramp_bytes {
+            self.rtt_seconds * (bytes * std::f64::consts::LN_2 / initial_window).ln_1p() / std::f64::consts::LN_2
         } else {
-            self.rtt_seconds * (window / initial).log2() + (bytes - ramp_bytes) / rate
+            self.rtt_seconds * (window / initial_window).log2() + (bytes - ramp_bytes) / rate
         };
-        setup_seconds + transfer
+        setup_seconds + transfer_seconds
     }
 
     /// Returns a node's share of the bandwidth without headers, in bytes per second.

@@ -5,7 +5,7 @@
 //! is considered, because every client reads it. On request, so are the other formats that `archive`
 //! writes, lz4 and plain tar.
 
-#![allow(missing_docs, reason = "the names say it")]
+#![allow(missing_docs, reason = "the names suffice")]
 
 use serde::Serialize;
 use slotpress_read::excluded_client;
@@ -14,15 +14,15 @@ use crate::levels::codec::FrameCodec;
 use crate::levels::link::{LinkRow, TransferMode};
 use crate::levels::recommend::{archive_flags, archive_format};
 
-/// Times that exceed the shortest time by at most this share are treated as equal.
-const TIE: f64 = 0.01;
+/// Times that exceed the shortest time by at most this share count as equal to it.
+const TIE_SHARE: f64 = 0.01;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_recommendation")]
 pub struct LinkRecommendation {
     #[serde(rename = "way")]
     pub mode: TransferMode,
-    /// Codec and level; `none` stands for uncompressed.
+    /// Codec and level; `none` means uncompressed.
     #[serde(flatten)]
     pub codec: FrameCodec,
     pub flag: String,
@@ -39,7 +39,7 @@ pub fn choose_level(rows: &[LinkRow], mode: TransferMode, any_format: bool) -> O
     let seconds = |row: &LinkRow| row.total_seconds(mode);
     let soonest = candidates().map(seconds).min_by(f64::total_cmp)?;
     let choice = candidates()
-        .filter(|row| seconds(row) <= soonest * (1.0 + TIE))
+        .filter(|row| seconds(row) <= soonest * (1.0 + TIE_SHARE))
         .min_by(|a, b| a.archive_bytes.cmp(&b.archive_bytes).then(seconds(a).total_cmp(&seconds(b))))?;
     let codec = choice.codec;
     Some(LinkRecommendation { mode, codec, flag: archive_flags(codec), seconds: seconds(choice) })
