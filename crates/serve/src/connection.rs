@@ -39,10 +39,10 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 const TOO_MANY_CONNECTIONS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Response while the clock shows no valid date: hyper sends the date with each response, and panics
-/// if the date is invalid.
-const INVALID_DATE: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 37\r\nConnection: close\r\n\r\n\
+/// Response while the clock is out of range: hyper sends the date with each response, and panics if the
+/// date is invalid.
+const CLOCK_OUT_OF_RANGE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 58\r\nConnection: close\r\n\r\n\
     the clock of this server is outside the years 1970 to 9999";
 
 /// What an endpoint serves.
@@ -92,7 +92,7 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
             continue;
         };
         if !clock::is_in_range() {
-            endpoint.refuse(&stream, client, INVALID_DATE);
+            endpoint.refuse(&stream, client, CLOCK_OUT_OF_RANGE);
             continue;
         }
         match endpoint.limits.admit_connection(client.ip()) {
@@ -211,5 +211,19 @@ fn log_invalid_head(endpoint: &Endpoint, client: SocketAddr, result: &Result<(),
         let status = if error.is_parse_too_large() { 431 } else { 400 };
         server.metrics.count_response(status);
         server.log_answer(client.ip(), String::new(), status, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fixed_responses_state_the_length_of_their_body() {
+        for response in [TOO_MANY_CONNECTIONS, CLOCK_OUT_OF_RANGE] {
+            let text = std::str::from_utf8(response).expect("text");
+            let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+            assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{text}");
+        }
     }
 }
