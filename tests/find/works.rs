@@ -33,10 +33,10 @@ fn slow_file(request: &Request, stream: &mut TcpStream, bytes_per_second: usize)
     const TOTAL: usize = 100_000_000;
     let range = request.range();
     let length = range.as_ref().map_or(TOTAL as u64, |range| range.end - range.start).to_string();
-    let place = range.map(|range| format!("bytes {}-{}/{TOTAL}", range.start, range.end - 1));
+    let content_range = range.map(|range| format!("bytes {}-{}/{TOTAL}", range.start, range.end - 1));
     let mut fields = vec![("Accept-Ranges", "bytes"), ("Content-Length", length.as_str())];
-    let status = if place.is_some() { "206 Partial Content" } else { "200 OK" };
-    fields.extend(place.as_deref().map(|place| ("Content-Range", place)));
+    let status = if content_range.is_some() { "206 Partial Content" } else { "200 OK" };
+    fields.extend(content_range.as_deref().map(|content_range| ("Content-Range", content_range)));
     head(stream, status, &fields)?;
     if request.method == "HEAD" {
         return Ok(Then::Keep);
@@ -88,13 +88,14 @@ fn peers_are_ranked_by_age_at_boot() {
     // the archives that are too old.
     let expected = [(99_900, good.url("/")), (99_000, other_base.url("/")), (99_950, slow.url("/"))];
     assert_eq!(list_candidates(&report), expected);
-    let rates: Vec<_> = report.candidates.iter().map(|best| best.rate_bytes_per_second.expect("measured")).collect();
+    let rates: Vec<_> =
+        report.candidates.iter().map(|candidate| candidate.rate_bytes_per_second.expect("measured")).collect();
     assert!(rates[0] > rates[2], "{rates:?}");
     assert_eq!(best.age_slots, Some(100));
     assert!(!best.named_by_operator);
     let reason = |server: &Server| {
-        let found = report.refused.iter().find(|refused| refused.source == server.url("/"));
-        found.map(|refused| refused.why.clone()).unwrap_or_default()
+        let refused = report.refused.iter().find(|refused| refused.source == server.url("/"));
+        refused.map(|refused| refused.why.clone()).unwrap_or_default()
     };
     assert!(reason(&old).contains("slots) old at boot"), "{}", reason(&old));
     assert!(reason(&future).contains("not reached"), "{}", reason(&future));
@@ -134,19 +135,19 @@ fn an_unknown_age_is_not_zero() {
         let ledger = dir.path().join("ledger");
         let bootstrap = ["--json", "--dry-run", &source, "--ledger", ledger.to_str().expect("UTF-8")];
         for (command, arguments) in [("find", &["--json", &source][..]), ("bootstrap", &bootstrap)] {
-            let (code, line, errors) = run(command, arguments);
-            assert_eq!(code, Some(0), "{command}: {errors}");
+            let (code, line, stderr) = run(command, arguments);
+            assert_eq!(code, Some(0), "{command}: {stderr}");
             assert_eq!(line["age_seconds"].is_number(), has_age, "{command}: {line}");
             assert_eq!(line["expected_age_seconds"].is_number(), has_age, "{command}: {line}");
-            let (code, _, errors) = run(command, &[arguments, &["--max-age", "2h"]].concat());
-            assert_eq!(code, Some(4), "{command}: {errors}");
+            let (code, _, stderr) = run(command, &[arguments, &["--max-age", "2h"]].concat());
+            assert_eq!(code, Some(4), "{command}: {stderr}");
             let expected: &[&str] = if has_age { &["slots) old at boot"] } else { &["is of unknown age", "--rpc"] };
-            assert!(expected.iter().all(|words| errors.contains(words)), "{errors}");
+            assert!(expected.iter().all(|words| stderr.contains(words)), "{stderr}");
         }
     }
 }
 
-/// With slots of 200 ms, an age in slots is half the time that it is with slots of 400 ms.
+/// A number of slots of 200 ms is half as old as the same number of slots of 400 ms.
 #[test]
 fn ages_follow_from_the_time_per_slot() {
     let find = |slot: u64, max_age: &str| {
@@ -205,12 +206,12 @@ fn sources_of_every_kind_are_used() {
     let sources = [dir.path().to_str().expect("UTF-8").to_string(), mirror.url("/dir/"), exact.clone()];
     let sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceLocation>().expect("a source")).collect();
     let report = find(&client(), &FindOptions::default().sources(sources), &NoProgress).expect("found");
-    let found: Vec<(u64, Option<u64>)> = report
+    let slots: Vec<(u64, Option<u64>)> = report
         .candidates
         .iter()
-        .map(|found| (found.full.name.slot, found.incremental.as_ref().map(|offer| offer.name.slot)))
+        .map(|candidate| (candidate.full.name.slot, candidate.incremental.as_ref().map(|offer| offer.name.slot)))
         .collect();
-    assert_eq!(found, [(120, Some(160)), (100, Some(150)), (125, None), (5, None)]);
+    assert_eq!(slots, [(120, Some(160)), (100, Some(150)), (125, None), (5, None)]);
     // The link of the listing was not followed; only its name was used.
     assert!(mirror.requests().iter().any(|request| request.path == format!("/dir/{}", full_name(5))));
     assert!(report.notes.iter().any(|note| note.contains("no RPC server")), "{:?}", report.notes);

@@ -25,9 +25,13 @@ fn start_good_except(
     })
 }
 
-/// Sends the head of an answer to a range, with a place and a length that the test chooses.
-fn send_range_head(stream: &mut TcpStream, place: &str, length: &str) -> std::io::Result<()> {
-    http::head(stream, "206 Partial Content", &[("ETag", ETAG), ("Content-Range", place), ("Content-Length", length)])
+/// Sends the head of an answer to a range, with a range and a length that the test chooses.
+fn send_range_head(stream: &mut TcpStream, content_range: &str, length: &str) -> std::io::Result<()> {
+    http::head(
+        stream,
+        "206 Partial Content",
+        &[("ETag", ETAG), ("Content-Range", content_range), ("Content-Length", length)],
+    )
 }
 
 #[test]
@@ -38,13 +42,13 @@ fn a_good_server_sends_files_and_ranges() {
     let remote = request_head(&client, &server.url("/dir/a.tar.zst?key=secret")).expect("a head");
     assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(3_000_000), true));
     assert_eq!(remote.etag.as_deref(), Some(ETAG));
-    let (result, got) = get_bytes(&client, &remote, None);
+    let (result, received) = get_bytes(&client, &remote, None);
     assert!(result.expect("whole"));
-    assert!(got == bytes);
+    assert!(received == bytes);
     for range in [0..1, 5..6, 1_000_000..2_999_999, 2_999_999..3_000_000] {
-        let (result, got) = get_bytes(&client, &remote, Some(range.clone()));
+        let (result, received) = get_bytes(&client, &remote, Some(range.clone()));
         assert!(!result.expect("a range"));
-        assert!(got == bytes[range.start as usize..range.end as usize]);
+        assert!(received == bytes[range.start as usize..range.end as usize]);
     }
     let request = server.requests().pop().expect("one");
     assert_eq!(request.headers["accept-encoding"], "identity");
@@ -63,9 +67,9 @@ fn a_stall_is_a_timeout() {
     });
     let client = client();
     let remote = request_head(&client, &server.url("/a")).expect("a head");
-    let (result, got) = get_bytes(&client, &remote, Some(0..100_000));
+    let (result, received) = get_bytes(&client, &remote, Some(0..100_000));
     let error = result.expect_err("a stall");
-    assert_eq!((error.kind(), got.len()), (NetErrorKind::Timeout, 1000));
+    assert_eq!((error.kind(), received.len()), (NetErrorKind::Timeout, 1000));
     assert!(error.is_retryable(), "{error}");
 }
 
@@ -79,16 +83,16 @@ fn an_early_end_is_an_error() {
     });
     let client = client();
     let remote = request_head(&client, &server.url("/a")).expect("a head");
-    let (result, got) = get_bytes(&client, &remote, Some(0..100_000));
+    let (result, received) = get_bytes(&client, &remote, Some(0..100_000));
     let error = result.expect_err("too few");
-    assert_eq!((error.kind(), got.len()), (NetErrorKind::Truncated { received_bytes: 60_000 }, 60_000));
+    assert_eq!((error.kind(), received.len()), (NetErrorKind::Truncated { received_bytes: 60_000 }, 60_000));
     assert!(error.is_retryable(), "{error}");
     assert!(error.to_string().contains("after 58.6 KiB"), "{error}");
 }
 
 #[test]
 fn wrong_ranges_and_lengths_are_refused() {
-    for (place, length) in [
+    for (content_range, length) in [
         ("bytes 0-99/100000", "100"),
         ("bytes 100-200/100000", "101"),
         ("bytes 101-200/100000", "100"),
@@ -101,14 +105,14 @@ fn wrong_ranges_and_lengths_are_refused() {
     ] {
         let server = start_good_except(random_bytes(100_000), move |request, stream, _| {
             request.range()?;
-            send_range_head(stream, place, length).ok()?;
+            send_range_head(stream, content_range, length).ok()?;
             Some(stream.write_all(&[7; 100]).map(|()| Then::Close))
         });
         let client = client();
         let remote = request_head(&client, &server.url("/a")).expect("a head");
-        let (result, got) = get_bytes(&client, &remote, Some(100..200));
-        assert_eq!(result.expect_err(place).kind(), NetErrorKind::BadAnswer, "{place} {length}");
-        assert!(got.is_empty());
+        let (result, received) = get_bytes(&client, &remote, Some(100..200));
+        assert_eq!(result.expect_err(content_range).kind(), NetErrorKind::BadAnswer, "{content_range} {length}");
+        assert!(received.is_empty());
     }
 }
 
@@ -129,9 +133,9 @@ fn endless_bodies_are_cut_off() {
         });
         let client = client();
         let remote = request_head(&client, &server.url("/a")).expect("a head");
-        let (result, got) = get_bytes(&client, &remote, None);
+        let (result, received) = get_bytes(&client, &remote, None);
         assert_eq!(result.expect_err("endless").kind(), NetErrorKind::TooLong);
-        assert!(got.len() <= 100_000);
+        assert!(received.len() <= 100_000);
         let error = client.get_document(&remote.url, 50_000, &NoProgress).expect_err("endless");
         assert_eq!(error.kind(), NetErrorKind::TooLong);
     }
@@ -146,16 +150,16 @@ fn the_whole_file_in_place_of_a_range_is_accepted() {
     });
     let client = client();
     let remote = request_head(&client, &server.url("/a")).expect("a head");
-    let (result, got) = get_bytes(&client, &remote, Some(1000..2000));
+    let (result, received) = get_bytes(&client, &remote, Some(1000..2000));
     assert!(result.expect("the whole file"));
-    assert!(got == bytes);
+    assert!(received == bytes);
 }
 
 #[test]
 fn a_replaced_file_is_an_error() {
     // Changes: another ETag, with and without If-Range; another length; a shorter file; no file.
-    type Wrong = fn(&Request, &mut TcpStream) -> std::io::Result<Then>;
-    let cases: [(Wrong, NetErrorKind); 5] = [
+    type WrongAnswer = fn(&Request, &mut TcpStream) -> std::io::Result<Then>;
+    let cases: [(WrongAnswer, NetErrorKind); 5] = [
         (|request, stream| file(request, stream, &random_bytes(100_000), "\"two\""), NetErrorKind::Changed),
         (
             |_, stream| {
@@ -181,10 +185,10 @@ fn a_replaced_file_is_an_error() {
         });
         let client = client();
         let remote = request_head(&client, &server.url("/a")).expect("a head");
-        let (result, got) = get_bytes(&client, &remote, Some(0..100));
+        let (result, received) = get_bytes(&client, &remote, Some(0..100));
         let error = result.expect_err("another file");
         assert_eq!((error.kind(), error.is_retryable()), (kind, false), "{error}");
-        assert!(got.is_empty());
+        assert!(received.is_empty());
     }
 }
 
@@ -245,8 +249,8 @@ fn private_addresses_that_others_named_need_the_flag() {
 
 #[test]
 fn hostile_heads_are_refused() {
-    type Wrong = fn(&mut TcpStream);
-    let cases: [Wrong; 7] = [
+    type WrongAnswer = fn(&mut TcpStream);
+    let cases: [WrongAnswer; 7] = [
         |stream| drop(stream.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n")),
         |stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n")),
         |stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n")),
@@ -281,7 +285,7 @@ fn hostile_heads_are_refused() {
 }
 
 #[test]
-fn hostile_names_are_no_archive_names() {
+fn hostile_names_are_not_archive_names() {
     let server = Server::start(|request, stream| match request.path.as_str() {
         "/snapshot.tar.bz2" => redirect(stream, "/..%2f..%2f..%2fetc%2fpasswd"),
         _ => file(request, stream, b"x", ETAG),
@@ -419,9 +423,9 @@ fn many_ranges_at_once_arrive_whole() {
                     if start >= 1_000_000 {
                         break;
                     }
-                    let (result, got) = get_bytes(&client, &remote, Some(start..start + 10_000));
+                    let (result, received) = get_bytes(&client, &remote, Some(start..start + 10_000));
                     assert!(result.is_ok());
-                    assert!(got == random_bytes(1_000_000)[start as usize..start as usize + 10_000]);
+                    assert!(received == random_bytes(1_000_000)[start as usize..start as usize + 10_000]);
                 }
             });
         }

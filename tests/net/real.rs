@@ -72,9 +72,9 @@ fn python_sends_lists_and_ignores_ranges() {
     assert!(remote.last_modified.is_some());
     assert!(remote.etag.is_none());
     let bytes = fs::read(fixture(FULL_3500)).expect("read");
-    let (result, got) = get_bytes(&client, &remote, Some(1000..2000));
+    let (result, received) = get_bytes(&client, &remote, Some(1000..2000));
     assert!(result.expect("whole"));
-    assert!(got == bytes);
+    assert!(received == bytes);
     // A command that reads the archive once needs no ranges.
     for (flags, code) in [(&["--by-owner"][..], 4), (&[], 0)] {
         let output = slotpress().args(["inspect", &format!("{base}{FULL_3500}")]).args(flags).output().expect("runs");
@@ -138,9 +138,9 @@ fn assert_ranges(dir: &tempfile::TempDir, port: u16) {
     assert!(remote.etag.is_some());
     assert_eq!(remote.archive_name().map(|name| name.to_string()).as_deref(), Some(FULL_3500));
     let bytes = fs::read(fixture(FULL_3500)).expect("read");
-    let (result, got) = get_bytes(&client, &remote, Some(1000..2000));
+    let (result, received) = get_bytes(&client, &remote, Some(1000..2000));
     assert!(!result.expect("a range"));
-    assert!(got == bytes[1000..2000]);
+    assert!(received == bytes[1000..2000]);
     let offers =
         client.list_offers(&base.parse::<SourceLocation>().expect("a source"), &NoProgress).expect("redirected");
     assert_eq!(offers.len(), 1);
@@ -154,8 +154,8 @@ fn assert_ranges(dir: &tempfile::TempDir, port: u16) {
     // Another file has the name now: because of If-Range, the server sends all of it.
     let replaced = dir.path().join(FULL_3500);
     fs::write(&replaced, &bytes[1..]).expect("written");
-    let (result, got) = get_bytes(&client, &remote, Some(1000..2000));
-    assert_eq!((result.expect_err("changed").kind(), got.len()), (NetErrorKind::Changed, 0));
+    let (result, received) = get_bytes(&client, &remote, Some(1000..2000));
+    assert_eq!((result.expect_err("changed").kind(), received.len()), (NetErrorKind::Changed, 0));
 }
 
 /// The client trusts a server only through the given authority, and only under the names in its
@@ -220,9 +220,9 @@ fn certificates_of_a_given_authority_are_trusted() {
         assert!(error.to_string().contains("issuer of its certificate is not known"), "{error}");
         assert!(slotpress::Error::from(error).hint() == Some(slotpress_base::hint::GIVE_CA_FILE));
         let remote = request_head(&trusting, &text).expect("trusted");
-        let (result, got) = get_bytes(&trusting, &remote, None);
+        let (result, received) = get_bytes(&trusting, &remote, None);
         assert!(result.is_ok());
-        assert!(got == fs::read(fixture(FULL_3500)).expect("read"));
+        assert!(received == fs::read(fixture(FULL_3500)).expect("read"));
     }
     // A server that shows the authority's own certificate.
     let (_ca, ca_port) = start_python(PYTHON_SERVER, &[&root, &path_text("ca.pem"), &path_text("ca.key")]);

@@ -1,4 +1,4 @@
-//! Buckets as targets of every command that takes a target: against `versitygw`.
+//! Every command that uses a bucket, against `versitygw`.
 
 mod refused;
 mod survives {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use gateway::{Forwarded, Gateway, Instead, PAGE};
+use gateway::{FaultKind, Forwarded, Gateway, PAGE};
 
 use crate::common::{FULL_26, needs, slotpress, temp_dir, text, wait_for};
 use crate::stores::*;
@@ -16,18 +16,18 @@ fn invalid_lists_are_errors() {
     let gateway = Gateway::start();
     let out = temp_dir();
     for (document, words) in [(PAGE, "does not speak S3"), (AGAIN, "has no end")] {
-        gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Forwarded::No));
+        gateway.fail(&["GET ", "list-type=2"], usize::MAX, FaultKind::Document(document, Forwarded::No));
         for command in [
             &["list", &target()][..],
             &["find", &target()],
             &["fetch", &target(), "-o", text(out.path())],
             &["prune", &target(), "--keep-full", "1", "--keep-incremental", "0"],
         ] {
-            let asked = gateway.count_requests(&["list-type=2"]);
+            let requests_before = gateway.count_requests(&["list-type=2"]);
             let output = run_with_gateway(&gateway, command);
             assert_eq!(output.code, Some(4), "{command:?}: {output:?}");
             assert!(output.stderr.contains(words), "{command:?}: {output:?}");
-            assert!(gateway.count_requests(&["list-type=2"]) - asked <= 4, "{command:?}");
+            assert!(gateway.count_requests(&["list-type=2"]) - requests_before <= 4, "{command:?}");
         }
         gateway.clear_faults();
     }
@@ -47,7 +47,7 @@ fn a_damaged_archive_is_not_uploaded() {
     let output = run_with_gateway(&gateway, &["recompress", text(&damaged), "-o", &target()]);
     assert_eq!(output.code, Some(3), "{output:?}");
     assert!(files_in_bucket(&gateway).is_empty());
-    wait_for("the end of the upload", || gateway.left_parts() == 0);
+    wait_for("the end of the upload", || gateway.leftover_part_count() == 0);
 }
 
 /// If nothing listens at the endpoint, commands fail without a second attempt.

@@ -1,11 +1,11 @@
-//! Buckets as targets of every command that takes a target.
+//! Commands that read from buckets and write to them.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::{fs, thread};
 
-use gateway::{Gateway, Instead, KEY, SECRET};
+use gateway::{FaultKind, Gateway, KEY, SECRET};
 use tempfile::TempDir;
 
 use crate::common::http::{Server, Then};
@@ -15,8 +15,8 @@ use crate::common::site::{
 use crate::common::{FULL_26, INCREMENTAL_26_40, ledger, needs, relative_paths, temp_dir, text, wait_for};
 use crate::stores::*;
 
-/// The bucket gets the same bytes as a directory, and nothing is written on the local disk. An
-/// incremental archive uses the full one in the bucket.
+/// The bucket receives the same bytes as a directory, and nothing is written on the local disk. An
+/// incremental archive builds on the full one in the bucket.
 #[test]
 fn an_archive_goes_straight_into_a_bucket() {
     needs!("versitygw");
@@ -48,9 +48,9 @@ fn an_archive_goes_straight_into_a_bucket() {
     assert_eq!((skipped.code, &skipped.line("skipped")["path"]), (Some(0), &name.clone().into()));
     assert_eq!(gateway.count_requests(&["PUT "]), puts, "nothing was sent");
     assert_eq!(archive(&target(), &["--force"]).code, Some(0));
-    assert_eq!(gateway.left_parts(), 0);
+    assert_eq!(gateway.leftover_part_count(), 0);
 
-    // Only the bucket has its full archive.
+    // An incremental archive needs a full one in the bucket.
     let refused = archive(&target(), &["--base-slot", "26"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("no full archive of slot 26"), "{refused:?}");
@@ -105,8 +105,8 @@ fn a_fetch_outlives_failures_of_a_bucket() {
     needs!("versitygw");
     let (gateway, files) = gateway_with_pair();
     let out = temp_dir();
-    gateway.fail(&["GET ", "range: bytes="], 2, Instead::Refused(503, "SlowDown"));
-    gateway.fail(&["GET ", "range: bytes="], 2, Instead::AnswerLost);
+    gateway.fail(&["GET ", "range: bytes="], 2, FaultKind::Refused(503, "SlowDown"));
+    gateway.fail(&["GET ", "range: bytes="], 2, FaultKind::AnswerLost);
     let fetched = run_with_gateway(&gateway, &["fetch", &target(), "-o", text(out.path())]);
     assert_eq!(fetched.code, Some(0), "{fetched:?}");
     assert_eq!(files_in(out.path()), files);
@@ -121,7 +121,7 @@ fn a_ledger_is_bootstrapped_from_a_bucket() {
     let (gateway, files) = gateway_with_pair();
     let out = temp_dir();
     let ledger = out.path().join("ledger");
-    gateway.fail(&["GET ", "range: bytes="], 2, Instead::Closed);
+    gateway.fail(&["GET ", "range: bytes="], 2, FaultKind::Closed);
     let output = run_with_gateway(&gateway, &["bootstrap", &target(), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let expected = restore_files(&files);
@@ -136,22 +136,22 @@ fn one_download_comes_from_servers_and_a_bucket() {
     let gateway = Gateway::start();
     let files = larger_archive();
     put_files(&gateway, &files);
-    let limited = || {
+    let start_limited_server = || {
         let served = files.clone();
-        let left = Arc::new(AtomicUsize::new(2));
-        let counted = left.clone();
+        let remaining_ranges = Arc::new(AtomicUsize::new(2));
+        let counter = remaining_ranges.clone();
         let server = Server::start(move |request, stream| {
             let is_range = request.method == "GET" && request.range().is_some();
-            if is_range && counted.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+            if is_range && counter.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1)).is_err() {
                 return Ok(Then::Close);
             }
             respond(&served, TransferMode::Ranges, request, stream)
         });
-        (server, left)
+        (server, remaining_ranges)
     };
-    let (mirror, mirror_left) = limited();
-    let (peer, peer_left) = limited();
-    gateway.fail(&["GET ", "range: bytes="], usize::MAX, Instead::Refused(503, "SlowDown"));
+    let (mirror, mirror_ranges) = start_limited_server();
+    let (peer, peer_ranges) = start_limited_server();
+    gateway.fail(&["GET ", "range: bytes="], usize::MAX, FaultKind::Refused(503, "SlowDown"));
     let name = files.keys().next().expect("an archive");
     let url = format!("{}/{name}", target());
     let out = temp_dir();
@@ -159,7 +159,7 @@ fn one_download_comes_from_servers_and_a_bucket() {
     fetch.args([&mirror.url(&format!("/{name}")), &peer.url(""), &url]);
     let fetched = thread::scope(|scope| {
         let fetched = scope.spawn(|| run_command(fetch));
-        wait_for("both servers", || mirror_left.load(SeqCst) + peer_left.load(SeqCst) == 0);
+        wait_for("both servers", || mirror_ranges.load(SeqCst) + peer_ranges.load(SeqCst) == 0);
         gateway.clear_faults();
         fetched.join().expect("no panic")
     });
@@ -181,14 +181,14 @@ fn a_bucket_is_pruned() {
     put_files(&gateway, &all.map(|name| (name, vec![1; 10])).collect());
     let prune = |flags: &[&str]| run_with_gateway(&gateway, &[&["prune", &target()], flags].concat());
     let rules = ["--keep-full", "2", "--keep-incremental", "0"];
-    let dry = prune(&[&rules[..], &["--dry-run"]].concat());
-    assert_eq!((dry.code, &dry.line("prune")["removed"]), (Some(0), &3.into()), "{dry:?}");
+    let dry_run = prune(&[&rules[..], &["--dry-run"]].concat());
+    assert_eq!((dry_run.code, &dry_run.line("prune")["removed"]), (Some(0), &3.into()), "{dry_run:?}");
     assert_eq!(files_in_bucket(&gateway).len(), 7);
     let pruned = prune(&rules);
     assert_eq!((pruned.code, &pruned.line("prune")["removed_bytes"]), (Some(0), &30.into()), "{pruned:?}");
-    let mut left: Vec<String> = [archive(4), archive(5)].into_iter().chain(others).collect();
-    left.sort();
-    assert_eq!(files_in_bucket(&gateway), left);
+    let mut expected: Vec<String> = [archive(4), archive(5)].into_iter().chain(others).collect();
+    expected.sort();
+    assert_eq!(files_in_bucket(&gateway), expected);
     assert_eq!(prune(&["--keep-free", "1GiB"]).code, Some(2));
 }
 

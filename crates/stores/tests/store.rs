@@ -7,7 +7,7 @@ mod gateway;
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use gateway::{BUCKET, Forwarded, Gateway, Instead, KEY, PAGE, SECRET, wait_for};
+use gateway::{BUCKET, FaultKind, Forwarded, Gateway, KEY, PAGE, SECRET, wait_for};
 use needs::needs;
 use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Until};
 use slotpress_net::{Client, ClientOptions, NetError, NetErrorKind};
@@ -159,7 +159,7 @@ fn a_bucket_is_a_store() {
     let store = open_store(&gateway);
     assert_small_files_are_written_conditionally(&store);
     assert_large_files_appear_whole(&store);
-    assert_eq!(gateway.left_parts(), 0);
+    assert_eq!(gateway.leftover_part_count(), 0);
 }
 
 #[test]
@@ -211,24 +211,24 @@ fn an_upload_whose_completion_fails_can_be_resumed() {
     needs!("versitygw");
     let head = || vec!["HEAD ", "/large"];
     let complete = || vec!["POST ", "uploadId="];
-    for (requests, instead) in [
-        (complete(), Instead::Refused(503, "SlowDown")),
-        (complete(), Instead::Refused(403, "AccessDenied")),
-        (complete(), Instead::Says(PAGE, Forwarded::No)),
-        (complete(), Instead::Says(PAGE, Forwarded::Yes)),
-        (complete(), Instead::AnswerLost),
-        (head(), Instead::Refused(404, "")),
-        (head(), Instead::Refused(503, "")),
-        (head(), Instead::Says(PAGE, Forwarded::No)),
+    for (requests, fault_kind) in [
+        (complete(), FaultKind::Refused(503, "SlowDown")),
+        (complete(), FaultKind::Refused(403, "AccessDenied")),
+        (complete(), FaultKind::Document(PAGE, Forwarded::No)),
+        (complete(), FaultKind::Document(PAGE, Forwarded::Yes)),
+        (complete(), FaultKind::AnswerLost),
+        (head(), FaultKind::Refused(404, "")),
+        (head(), FaultKind::Refused(503, "")),
+        (head(), FaultKind::Document(PAGE, Forwarded::No)),
     ] {
         let gateway = Gateway::start();
-        let context = format!("{requests:?} {instead:?}");
+        let context = format!("{requests:?} {fault_kind:?}");
         // The last part is shorter than the others.
         let bytes = random_bytes(2 * PART_BYTES_MIN as usize + 5);
         let store = open_store_with(&store_options(&gateway).give_up_after(Duration::from_millis(300)));
         let mut first = store.upload("large", &Attributes::new(), 1 << 30, true, &NoProgress).expect("begun");
         first.write(&bytes, &NoProgress).expect("written");
-        gateway.fail(&requests, usize::MAX, instead);
+        gateway.fail(&requests, usize::MAX, fault_kind);
         let error = first.finish(&NoProgress).expect_err(&context);
         let state = first.keep(&error).expect(&context);
         gateway.clear_faults();
@@ -238,7 +238,7 @@ fn an_upload_whose_completion_fails_can_be_resumed() {
         second.finish(&NoProgress).expect(&context);
         assert_eq!(gateway.count_requests(&["PUT ", "partNumber="]), 3, "{context}");
         assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes, "{context}");
-        assert_eq!(gateway.left_parts(), 0, "{context}");
+        assert_eq!(gateway.leftover_part_count(), 0, "{context}");
     }
 }
 
@@ -260,7 +260,7 @@ fn an_upload_with_a_lost_part_cannot_be_resumed() {
     let kept = second.keep(&error);
     assert!(error.to_string().contains("400 InvalidPart"), "{error}");
     assert_eq!(kept, None);
-    assert_eq!(gateway.left_parts(), 0);
+    assert_eq!(gateway.leftover_part_count(), 0);
     // A state that has more parts than the file is refused.
     state.tags.extend(["one".to_string(), "more".to_string()]);
     assert!(store.resume("large", &state, bytes.len() as u64).expect("looked at").is_none());
@@ -283,7 +283,7 @@ fn invalid_and_endless_lists_are_errors() {
         (EMPTY_AGAIN, "has no end", 2),
     ] {
         let before = gateway.count_requests(&["list-type=2"]);
-        gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Forwarded::No));
+        gateway.fail(&["GET ", "list-type=2"], usize::MAX, FaultKind::Document(document, Forwarded::No));
         let error = store.list(&NoProgress).expect_err(words);
         assert!(error.to_string().contains(words), "{error}");
         assert_eq!(error.kind().exit_code(), 4, "{error}");
@@ -298,13 +298,13 @@ fn an_upload_outlives_failures_of_a_store() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let store = open_store(&gateway);
-    gateway.fail(&["POST ", "uploads"], 1, Instead::Refused(500, "InternalError"));
-    gateway.fail(&["partNumber=1&"], 2, Instead::Refused(503, "SlowDown"));
-    gateway.fail(&["partNumber=2&"], 1, Instead::Closed);
-    gateway.fail(&["partNumber=2&"], 1, Instead::AnswerLost);
-    gateway.fail(&["partNumber=3&"], 1, Instead::Refused(400, "RequestTimeout"));
-    gateway.fail(&["POST ", "uploadId="], 1, Instead::Refused(200, "InternalError"));
-    gateway.fail(&["POST ", "uploadId="], 1, Instead::AnswerLost);
+    gateway.fail(&["POST ", "uploads"], 1, FaultKind::Refused(500, "InternalError"));
+    gateway.fail(&["partNumber=1&"], 2, FaultKind::Refused(503, "SlowDown"));
+    gateway.fail(&["partNumber=2&"], 1, FaultKind::Closed);
+    gateway.fail(&["partNumber=2&"], 1, FaultKind::AnswerLost);
+    gateway.fail(&["partNumber=3&"], 1, FaultKind::Refused(400, "RequestTimeout"));
+    gateway.fail(&["POST ", "uploadId="], 1, FaultKind::Refused(200, "InternalError"));
+    gateway.fail(&["POST ", "uploadId="], 1, FaultKind::AnswerLost);
     let bytes = random_bytes(3 * PART_BYTES_MIN as usize);
     let warnings = Warnings::default();
     let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("begun");
@@ -312,19 +312,19 @@ fn an_upload_outlives_failures_of_a_store() {
     upload.finish(&warnings).expect("finished");
     assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
     let messages = warnings.messages.into_inner().expect("unlocked");
-    // Parts fail in any order. There is a warning about the second failure.
+    // Parts fail in any order. The second failure causes a warning.
     assert!(messages.iter().any(|message| message.contains("asking again in")), "{messages:?}");
 
     // The answer to a conditional write is lost: the repeated request finds what the first one
     // wrote.
-    gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
+    gateway.fail(&["PUT ", "latest.json"], 1, FaultKind::AnswerLost);
     let put = store.put_small_file("latest.json", b"one", &Attributes::new(), &Condition::Absent, &NoProgress);
     assert!(matches!(put, Ok(PutOutcome::Done)), "{put:?}");
 
     gateway.set_unreachable(true);
     std::thread::scope(|scope| {
         let listing = scope.spawn(|| store.list(&NoProgress));
-        wait_for("requests", || gateway.closed_connections() >= 2);
+        wait_for("requests", || gateway.closed_connection_count() >= 2);
         gateway.set_unreachable(false);
         assert_eq!(listing.join().expect("no panic").expect("listed").len(), 2);
     });
@@ -352,10 +352,11 @@ fn connections_that_end_at_once_are_retryable_failures() {
     assert!(unanswered <= 10, "{unanswered} of 200");
 }
 
-/// Uploads to a store that fails matching requests. Asserts that nothing is left, and returns the error.
-fn upload_and_fail(gateway: &Gateway, matching: &[&str], instead: Instead) -> Error {
+/// Uploads to a store that fails requests with these heads. Asserts that nothing is left, and returns the
+/// error.
+fn upload_and_fail(gateway: &Gateway, head_parts: &[&str], fault_kind: FaultKind) -> Error {
     let store = open_store_with(&store_options(gateway).give_up_after(Duration::from_millis(300)));
-    gateway.fail(matching, usize::MAX, instead);
+    gateway.fail(head_parts, usize::MAX, fault_kind);
     let mut upload = match store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress) {
         Ok(upload) => upload,
         Err(error) => return error,
@@ -364,7 +365,7 @@ fn upload_and_fail(gateway: &Gateway, matching: &[&str], instead: Instead) -> Er
     let error = upload.write(&bytes, &NoProgress).and_then(|()| upload.finish(&NoProgress)).expect_err("refused");
     drop(upload);
     gateway.clear_faults();
-    wait_for("the end of what was on its way", || gateway.left_parts() == 0);
+    wait_for("the end of requests in flight", || gateway.leftover_part_count() == 0);
     assert!(!gateway.bucket().join("mainnet/large").exists());
     error
 }
@@ -375,8 +376,8 @@ fn upload_and_fail(gateway: &Gateway, matching: &[&str], instead: Instead) -> Er
 fn a_part_that_is_stored_late_does_not_stay() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    gateway.fail(&["partNumber=1&"], 1, Instead::Late);
-    upload_and_fail(&gateway, &["partNumber=2&"], Instead::Refused(403, "AccessDenied"));
+    gateway.fail(&["partNumber=1&"], 1, FaultKind::Delayed);
+    upload_and_fail(&gateway, &["partNumber=2&"], FaultKind::Refused(403, "AccessDenied"));
 }
 
 #[test]
@@ -386,53 +387,53 @@ fn refusals_are_explained() {
     let hours_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
     let skewed = format!("Date: {}", httpdate::fmt_http_date(hours_ago));
     let denied = ErrorKind::PermissionDenied;
-    for (requests, instead, kind, words) in [
+    for (requests, fault_kind, kind, words) in [
         (
             vec!["partNumber=2&"],
-            Instead::Refused(500, "InternalError"),
+            FaultKind::Refused(500, "InternalError"),
             ErrorKind::Network,
             "the server answers 500 InternalError: said",
         ),
-        (vec!["partNumber=2&"], Instead::Closed, ErrorKind::Network, "closed without an answer"),
+        (vec!["partNumber=2&"], FaultKind::Closed, ErrorKind::Network, "closed without an answer"),
         (
             vec!["POST ", "uploads"],
-            Instead::Refused(403, "AccessDenied"),
+            FaultKind::Refused(403, "AccessDenied"),
             denied,
             "the server answers 403 AccessDenied: said",
         ),
-        (vec!["HEAD "], Instead::Refused(403, ""), denied, "the server answers 403"),
+        (vec!["HEAD "], FaultKind::Refused(403, ""), denied, "the server answers 403"),
         (
             vec!["partNumber=1&"],
-            Instead::Refused(400, "ExpiredToken"),
+            FaultKind::Refused(400, "ExpiredToken"),
             denied,
             "the server answers 400 ExpiredToken: said",
         ),
         (
             vec!["POST "],
-            Instead::Refused(403, "SignatureDoesNotMatch"),
+            FaultKind::Refused(403, "SignatureDoesNotMatch"),
             denied,
             "the server answers 403 SignatureDoesNotMatch",
         ),
         (
             vec!["POST "],
-            Instead::RefusedWith(403, "RequestTimeTooSkewed", skewed),
+            FaultKind::RefusedWith(403, "RequestTimeTooSkewed", skewed),
             ErrorKind::Failed,
             "RequestTimeTooSkewed",
         ),
         (
             vec!["HEAD "],
-            Instead::RefusedWith(301, "", "x-amz-bucket-region: eu-west-1".to_string()),
+            FaultKind::RefusedWith(301, "", "x-amz-bucket-region: eu-west-1".to_string()),
             ErrorKind::Failed,
             "the server answers 301",
         ),
         (
             vec!["POST "],
-            Instead::Refused(507, "QuotaExceeded"),
+            FaultKind::Refused(507, "QuotaExceeded"),
             ErrorKind::NoSpace,
             "the server answers 507 QuotaExceeded",
         ),
     ] {
-        let error = upload_and_fail(&gateway, &requests, instead);
+        let error = upload_and_fail(&gateway, &requests, fault_kind);
         assert!(error.to_string().contains(words), "{error}");
         assert_eq!(error.kind(), kind, "{error}");
         assert!(!format!("{error:?}").contains(SECRET), "{error:?}");
@@ -458,16 +459,16 @@ fn an_interrupted_upload_leaves_nothing() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let store = open_store(&gateway);
-    gateway.fail(&["partNumber=2&"], usize::MAX, Instead::Refused(503, "SlowDown"));
+    gateway.fail(&["partNumber=2&"], usize::MAX, FaultKind::Refused(503, "SlowDown"));
     let warnings = Warnings::default();
     let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("begun");
     upload.write(&random_bytes(3 * PART_BYTES_MIN as usize), &warnings).expect("written");
     wait_for("a refusal", || gateway.count_requests(&["partNumber=2&"]) > 0);
     warnings.stop.cancel();
-    gateway.fail(&["DELETE ", "uploadId="], 1, Instead::Refused(503, "SlowDown"));
+    gateway.fail(&["DELETE ", "uploadId="], 1, FaultKind::Refused(503, "SlowDown"));
     assert_eq!(upload.finish(&warnings).expect_err("stopped").kind(), ErrorKind::Interrupted);
     drop(upload);
-    wait_for("the end of what was on its way", || gateway.left_parts() == 0);
+    wait_for("the end of requests in flight", || gateway.leftover_part_count() == 0);
     assert!(gateway.count_requests(&["DELETE ", "uploadId="]) > 1, "asked again after a refusal");
     assert!(store.list(&NoProgress).expect("listed").is_empty());
 }

@@ -13,7 +13,7 @@ use crate::export::works::engines::python_command;
 use crate::export::{
     assert_exported, checked_table_names, fixture_pair, list_files, read_manifest, read_manifests, stderr_of,
 };
-use crate::stores::gateway::{BUCKET, Forwarded, Gateway, Instead, KEY, SECRET};
+use crate::stores::gateway::{BUCKET, FaultKind, Forwarded, Gateway, KEY, SECRET};
 use crate::stores::{command, run_with_gateway, target};
 
 #[test]
@@ -24,15 +24,15 @@ fn a_bucket_gets_the_same_files_as_a_directory() {
     let out = temp_dir();
     let [full, incremental] = archives.each_ref().map(|archive| text(archive));
     let arguments = ["export", full, incremental, "-o", &target(), "--table", "accounts,token-accounts"];
-    gateway.fail(&["PUT "], 2, Instead::Refused(503, "SlowDown"));
-    gateway.fail(&["PUT ", "_manifest"], 1, Instead::AnswerLost);
+    gateway.fail(&["PUT "], 2, FaultKind::Refused(503, "SlowDown"));
+    gateway.fail(&["PUT ", "_manifest"], 1, FaultKind::AnswerLost);
     let output = run_with_gateway(&gateway, &arguments);
     assert_eq!(output.code, Some(0), "{output:?}");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     assert_exported(&inputs, out.path(), &["--table", "accounts,token-accounts"]);
     let bucket = gateway.bucket().join("mainnet");
     assert_eq!(list_files(&bucket), list_files(out.path()));
-    assert_eq!(gateway.left_parts(), 0);
+    assert_eq!(gateway.leftover_part_count(), 0);
     for table in read_manifest(&bucket)["tables"].as_array().expect("a list") {
         for file in table["files"].as_array().expect("a list") {
             let content = fs::read(bucket.join(file["path"].as_str().expect("a path"))).expect("read");
@@ -98,7 +98,7 @@ fn failed_exports_leave_no_files() {
     }
     assert_eq!(gateway.count_requests(&["PUT "]) + gateway.count_requests(&["POST "]), 0);
     for name in ["_unfinished-40", "part-00000", "_manifest-40"] {
-        gateway.fail(&["PUT ", name], usize::MAX, Instead::Refused(403, "AccessDenied"));
+        gateway.fail(&["PUT ", name], usize::MAX, FaultKind::Refused(403, "AccessDenied"));
         let output = export_pair(&gateway);
         assert!(output.code.is_some_and(|code| code > 0), "{name}: {output:?}");
         gateway.clear_faults();
@@ -115,9 +115,9 @@ fn kill_export_at(
     forwarded: Forwarded,
     scratch: &Path,
 ) {
-    gateway.fail(request, usize::MAX, Instead::Silence(forwarded));
+    gateway.fail(request, usize::MAX, FaultKind::Silence(forwarded));
     let mut child = command(gateway, arguments).env("TMPDIR", scratch).spawn().expect("starts");
-    wait_for("the request", || gateway.unanswered_requests() > 0);
+    wait_for("the request", || gateway.unanswered_request_count() > 0);
     child.kill().expect("killed");
     child.wait().expect("ended");
     gateway.clear_faults();
@@ -165,7 +165,7 @@ fn files_that_a_store_does_not_keep_are_reported() {
     needs!("versitygw");
     for name in ["_unfinished-40", "_manifest-40"] {
         let gateway = Gateway::start();
-        gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);
+        gateway.fail(&["PUT ", name], usize::MAX, FaultKind::Discarded);
         let output = export_pair(&gateway);
         assert_eq!(output.code, Some(1), "{name}: {output:?}");
         assert!(output.stderr.contains("does not exist, although"), "{name}: {output:?}");
@@ -182,7 +182,7 @@ const EMPTY: &str = r#"<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006
 fn a_list_that_lacks_a_file_is_an_error() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(EMPTY, Forwarded::No));
+    gateway.fail(&["GET ", "list-type=2"], usize::MAX, FaultKind::Document(EMPTY, Forwarded::No));
     let output = export_pair(&gateway);
     assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stderr.contains("does not have the files that were sent"), "{output:?}");
@@ -200,9 +200,9 @@ fn an_export_removes_no_files_of_one_that_took_over() {
     let gateway = Gateway::start();
     let target = target();
     let arguments = ["export", text(&full), text(&incremental), "-o", &target];
-    gateway.fail(&["POST ", "uploadId="], 1, Instead::Silence(Forwarded::No));
+    gateway.fail(&["POST ", "uploadId="], 1, FaultKind::Silence(Forwarded::No));
     let first = command(&gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
-    wait_for("its first file", || gateway.unanswered_requests() > 0);
+    wait_for("its first file", || gateway.unanswered_request_count() > 0);
     let second = run_with_gateway(&gateway, &arguments);
     assert_eq!(second.code, Some(0), "{second:?}");
     let whole = list_files(&gateway.bucket().join("mainnet"));
@@ -235,7 +235,7 @@ fn changes_must_follow_the_newest_state_in_the_bucket() {
     // Another export adds its manifest while the first one cannot write its own.
     let bucket = gateway.bucket().join("mainnet");
     let before = list_files(&bucket);
-    gateway.fail(&["PUT ", "_manifest-3575"], usize::MAX, Instead::Refused(503, "SlowDown"));
+    gateway.fail(&["PUT ", "_manifest-3575"], usize::MAX, FaultKind::Refused(503, "SlowDown"));
     let arguments =
         [&["export", "-o", &target, "--table", "accounts,stakes"], &day_3[..], &["--since"], &day_1].concat();
     let first = command(&gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");

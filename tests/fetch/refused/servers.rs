@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -37,7 +36,7 @@ fn bytes_of_another_archive_are_not_kept() {
     let first = archives(&["--zstd-level", "1"]);
     let second = archives(&["--zstd-level", "9"]);
     let (full, bytes) = first.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
-    for (way, kept_from) in [(TransferMode::Ranges, 0), (TransferMode::Whole, 0), (TransferMode::Whole, 5000)] {
+    for (mode, kept_from) in [(TransferMode::Ranges, 0), (TransferMode::Whole, 0), (TransferMode::Whole, 5000)] {
         let dir = temp_dir();
         let partial = dir.path().join(format!("slotpress-fetch-{full}"));
         let other = &second[full][..second[full].len() / 2];
@@ -47,10 +46,10 @@ fn bytes_of_another_archive_are_not_kept() {
             "ranges": [[kept_from, other.len()]],
         });
         fs::write(dir.path().join(format!("slotpress-fetch-{full}.journal")), journal.to_string()).expect("written");
-        let server = serve(&first, way);
+        let server = serve(&first, mode);
         let output = run_to_json(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path())]);
-        assert_eq!(output.code, Some(0), "{way:?} {output:?}");
-        assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes, "{way:?}");
+        assert_eq!(output.code, Some(0), "{mode:?} {output:?}");
+        assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes, "{mode:?}");
         assert_eq!(relative_paths(dir.path()), std::slice::from_ref(full));
     }
 }
@@ -77,13 +76,12 @@ fn archives_longer_than_the_limit_are_refused() {
     let files = archives(&[]);
     let full = files.keys().find(|name| name.starts_with("snapshot-")).expect("a full archive").clone();
     let dir = temp_dir();
-    let sent = Arc::new(AtomicUsize::new(0));
-    let count = sent.clone();
+    let frame_count = AtomicUsize::new(0);
     let endless = Server::start(move |request, stream| {
         head(stream, "200 OK", &[("Connection", "close")])?;
         // Skippable frames, with which an archive may begin.
         let frame = [&[0x50, 0x2a, 0x4d, 0x18, 0xf8, 0xff, 0, 0][..], &[7; 65_528]].concat();
-        while request.method != "HEAD" && count.fetch_add(1, Relaxed) < 2_000 {
+        while request.method != "HEAD" && frame_count.fetch_add(1, Relaxed) < 2_000 {
             stream.write_all(&frame)?;
         }
         Ok(Then::Close)
@@ -92,8 +90,8 @@ fn archives_longer_than_the_limit_are_refused() {
     let output = run_to_json(&["fetch", &url, "-o", text(dir.path()), "--max-bytes", "1MiB"]);
     assert!(matches!(output.code, Some(1 | 4)), "{output:?}");
     assert!(output.stderr.contains("--max-bytes"), "{output:?}");
-    let left: u64 = files_in(dir.path()).values().map(|bytes| bytes.len() as u64).sum();
-    assert!(left < 2 << 20, "{left}");
+    let kept_bytes: u64 = files_in(dir.path()).values().map(|bytes| bytes.len() as u64).sum();
+    assert!(kept_bytes < 2 << 20, "{kept_bytes}");
     let good = serve(&files, TransferMode::Ranges);
     let output = run_to_json(&["fetch", &good.url(&format!("/{full}")), "-o", text(dir.path()), "--max-bytes", "1KiB"]);
     assert!(output.stderr.contains("--max-bytes"), "{output:?}");
@@ -137,10 +135,10 @@ fn an_unconfirmed_archive_that_appears_is_left_out() {
     for command in ["fetch", "bootstrap"] {
         let all = files.clone();
         let first = full_only.clone();
-        let gets = AtomicUsize::new(0);
+        let get_count = AtomicUsize::new(0);
         let server = Server::start(move |request, stream| {
             let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
-            let gets = if is_get { gets.fetch_add(1, Relaxed) + 1 } else { gets.load(Relaxed) };
+            let gets = if is_get { get_count.fetch_add(1, Relaxed) + 1 } else { get_count.load(Relaxed) };
             respond(if gets > 0 { &all } else { &first }, TransferMode::Ranges, request, stream)
         });
         let dir = temp_dir();

@@ -18,8 +18,8 @@ fn a_server_below_the_minimum_rate_is_given_up() {
             return file(request, stream, &bytes, &etag(&bytes));
         }
         head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
-        for byte in bytes.chunks(50) {
-            stream.write_all(byte)?;
+        for chunk in bytes.chunks(50) {
+            stream.write_all(chunk)?;
             thread::sleep(Duration::from_millis(200));
         }
         Ok(Then::Close)
@@ -33,14 +33,16 @@ fn a_server_below_the_minimum_rate_is_given_up() {
     assert!(!dir.path().join(&name).exists());
 }
 
-/// Redirects in a circle, to a private address, to a path that does not exist.
+/// Redirects in a circle, to private addresses, to another scheme, and to nothing.
 #[test]
 fn redirects_that_lead_nowhere_are_errors() {
-    for to in ["/snapshot.tar.bz2", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]/x", "ftp://h/x", ""] {
-        let server = Server::start(move |_, stream| redirect(stream, to));
+    for location in
+        ["/snapshot.tar.bz2", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]/x", "ftp://h/x", ""]
+    {
+        let server = Server::start(move |_, stream| redirect(stream, location));
         let dir = temp_dir();
         let output = run_to_json(&["fetch", &server.url(""), "-o", text(dir.path())]);
-        assert_eq!(output.code, Some(4), "{to}: {output:?}");
+        assert_eq!(output.code, Some(4), "{location}: {output:?}");
         assert_eq!(relative_paths(dir.path()), Vec::<String>::new());
     }
 }

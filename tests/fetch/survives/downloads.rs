@@ -43,9 +43,10 @@ fn a_download_resumes_where_it_ended() {
         if sent_bytes.fetch_add(answered_bytes, Relaxed) + answered_bytes > length * 2 / 3 {
             return answer(stream, "404 Not Found", &[], b"");
         }
-        let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
-        let stated = range_bytes.to_string();
-        let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", &etag(bytes))];
+        let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
+        let content_length = range_bytes.to_string();
+        let headers =
+            [("Content-Range", content_range.as_str()), ("Content-Length", &content_length), ("ETag", &etag(bytes))];
         head(stream, "206 Partial Content", &headers)?;
         stream.write_all(&bytes[range.start as usize..(range.start + answered_bytes) as usize])?;
         Ok(Then::Close)
@@ -53,8 +54,8 @@ fn a_download_resumes_where_it_ended() {
     let output = run_to_json(&["fetch", &dying.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "2"]);
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(output.stderr.contains("bytes are kept"), "{output:?}");
-    let kept = relative_paths(dir.path());
-    assert_eq!(kept.len(), 2, "the partial file and its journal: {kept:?}");
+    let paths = relative_paths(dir.path());
+    assert_eq!(paths.len(), 2, "the partial file and its journal: {paths:?}");
 
     let good = serve(&files, TransferMode::Ranges);
     // The end arrived first, so the partial file has its full length, although some bytes are missing.
@@ -74,11 +75,11 @@ fn a_download_resumes_where_it_ended() {
     let archive = &output.line("fetch")["archives"][0];
     let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
     assert!(kept_bytes > 0, "{output:?}");
-    // A frame that crosses the start of the fetched end is requested again. It takes at most its mark and
-    // as many bytes as its tar.
+    // A frame that crosses the start of the fetched end is requested again. It has at most 256 KiB of tar;
+    // twice that leaves room for its headers.
     let requested = requested_bytes(&good, length);
-    let again = 2 * 256 * 1024;
-    assert!(requested <= length - kept_bytes + again, "{requested} of {length}, {kept_bytes} kept");
+    let again_bytes_max = 2 * 256 * 1024;
+    assert!(requested <= length - kept_bytes + again_bytes_max, "{requested} of {length}, {kept_bytes} kept");
 }
 
 /// Two mirrors have different ETags. Bytes from the first are kept when the second resumes, because
@@ -141,12 +142,12 @@ fn a_mirror_with_a_wrong_frame_is_dropped() {
     let urls = servers.each_ref().map(|server| server.url(&format!("/{full}")));
     for first in 0..3 {
         let dir = temp_dir();
-        let order: Vec<&str> = (0..3).map(|at| urls[(first + at) % 3].as_str()).collect();
+        let order: Vec<&str> = (0..3).map(|offset| urls[(first + offset) % 3].as_str()).collect();
         let output = run_to_json(&[&["fetch"], order.as_slice(), &["-o", text(dir.path()), "--streams", "3"]].concat());
         assert_eq!(output.code, Some(0), "{output:?}");
         assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
     }
-    // Alone, the mirror is refused, and no archive gets a name.
+    // Alone, the mirror is refused, and no file has the archive's name.
     let dir = temp_dir();
     let output = run_to_json(&["fetch", &urls[1], "-o", text(dir.path())]);
     assert_eq!(output.code, Some(3), "{output:?}");
@@ -178,8 +179,7 @@ fn after_a_kill_few_bytes_are_fetched_again() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .expect("starts");
-        // The end and a range for each stream are requested at once. Of 16 MiB, some bytes are
-        // always on their way.
+        // The end and a range for each stream are requested at once, so some bytes are always in flight.
         let kill_at_bytes = (10 + kill * 619 % 5) << 20;
         wait_for("some of the file", || requested_bytes(&server, length) >= kill_at_bytes);
         child.kill().expect("killed");
@@ -203,33 +203,34 @@ fn after_a_kill_few_bytes_are_fetched_again() {
     }
 }
 
-/// A download that is killed twice takes hardly more bytes than its length. `KILLED_STREAMS` and
+/// A download that is killed twice transfers hardly more bytes than its length. `KILLED_STREAMS` and
 /// `KILLED_MIB` replace the default of four connections and 64 MiB.
 #[test]
 fn two_kills_cost_less_than_a_tenth_of_a_download() {
     const CHUNK_BYTES: usize = 32 * 1024;
     let streams = number_of("KILLED_STREAMS", 4);
-    let size = number_of("KILLED_MIB", 64) as usize;
-    let mut content = vec![0; size << 20];
+    let size_mib = number_of("KILLED_MIB", 64) as usize;
+    let mut content = vec![0; size_mib << 20];
     blake3::Hasher::new().finalize_xof().fill(&mut content);
     content.extend([0; 1024]);
     let bytes = zstd::bulk::compress(&content, 1).expect("compresses");
     let length = bytes.len() as u64;
     let served = bytes.clone();
-    let sent = Arc::new(AtomicU64::new(0));
-    let counted = sent.clone();
+    let sent_bytes = Arc::new(AtomicU64::new(0));
+    let counter = sent_bytes.clone();
     let server = Server::start(move |request, stream| {
         let Some(range) = request.range().filter(|_| request.method == "GET") else {
             return file(request, stream, &served, "\"a\"");
         };
-        let place = format!("bytes {}-{}/{length}", range.start, range.end - 1);
-        let stated = (range.end - range.start).to_string();
-        let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", "\"a\"")];
+        let content_range = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+        let content_length = (range.end - range.start).to_string();
+        let headers =
+            [("Content-Range", content_range.as_str()), ("Content-Length", &content_length), ("ETag", "\"a\"")];
         head(stream, "206 Partial Content", &headers)?;
         for chunk in served[range.start as usize..range.end as usize].chunks(CHUNK_BYTES) {
             stream.write_all(chunk)?;
-            counted.fetch_add(chunk.len() as u64, Relaxed);
-            // At this rate the download takes a second or two, with few bytes on their way.
+            counter.fetch_add(chunk.len() as u64, Relaxed);
+            // At this rate the download takes a second or two, with few bytes in flight.
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         Ok(Then::Keep)
@@ -241,7 +242,7 @@ fn two_kills_cost_less_than_a_tenth_of_a_download() {
     for third in 1..3 {
         let mut command = std::process::Command::new(slotpress_path());
         let mut child = command.args(arguments).arg("-q").spawn().expect("starts");
-        wait_for("a third of the file", || sent.load(Relaxed) >= length * third / 3);
+        wait_for("a third of the file", || sent_bytes.load(Relaxed) >= length * third / 3);
         child.kill().expect("killed");
         child.wait().expect("ended");
         assert!(!dir.path().join(FULL_26).exists(), "it was too quick");
@@ -249,7 +250,7 @@ fn two_kills_cost_less_than_a_tenth_of_a_download() {
     let output = run_to_json(&arguments);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(fs::read(dir.path().join(FULL_26)).expect("fetched") == bytes);
-    let sent = sent.load(Relaxed);
-    println!("{sent} bytes for {length}: {:.3} x", sent as f64 / length as f64);
-    assert!(sent * 10 <= length * 11, "{sent} bytes for {length}");
+    let sent_bytes = sent_bytes.load(Relaxed);
+    println!("{sent_bytes} bytes for {length}: {:.3} x", sent_bytes as f64 / length as f64);
+    assert!(sent_bytes * 10 <= length * 11, "{sent_bytes} bytes for {length}");
 }

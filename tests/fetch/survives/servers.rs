@@ -30,9 +30,10 @@ fn bytes_before_a_stall_are_kept() {
             return file(request, stream, &served, &etag(&served));
         }
         let end = range.end.min(served.len() as u64);
-        let place = format!("bytes {}-{}/{}", range.start, end - 1, served.len());
-        let stated = (end - range.start).to_string();
-        let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", &etag(&served))];
+        let content_range = format!("bytes {}-{}/{}", range.start, end - 1, served.len());
+        let content_length = (end - range.start).to_string();
+        let headers =
+            [("Content-Range", content_range.as_str()), ("Content-Length", &content_length), ("ETag", &etag(&served))];
         head(stream, "206 Partial Content", &headers)?;
         stream.write_all(&served[range.start as usize..range.start as usize + 70_000])?;
         stream.flush()?;

@@ -8,12 +8,12 @@ use crate::common::*;
 fn archives_arrive_whole_from_every_kind_of_server() {
     let is_archive_request = |request: &&Request| request.method == "GET" && !request.path.starts_with("/api/");
     for files in [archives(&[]), agave_archives()] {
-        for way in [TransferMode::Ranges, TransferMode::Whole, TransferMode::Liar] {
-            let server = serve(&files, way);
+        for mode in [TransferMode::Ranges, TransferMode::Whole, TransferMode::Liar] {
+            let server = serve(&files, mode);
             let dir = temp_dir();
             let output = run_to_json(&["fetch", &server.url(""), "-o", text(dir.path())]);
-            assert_eq!(output.code, Some(0), "{way:?} {output:?}");
-            assert!(files_in(dir.path()) == files, "{way:?}: {:?}", relative_paths(dir.path()));
+            assert_eq!(output.code, Some(0), "{mode:?} {output:?}");
+            assert!(files_in(dir.path()) == files, "{mode:?}: {:?}", relative_paths(dir.path()));
             let archives = &output.line("fetch")["archives"];
             assert_eq!(archives.as_array().expect("a list").len(), 2);
             // A second run fetches nothing.

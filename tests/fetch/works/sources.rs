@@ -39,7 +39,7 @@ fn invalid_files_of_sources_are_refused() {
     }
 }
 
-/// Records stages, bytes and warnings, as a program that embeds the library gets them.
+/// Records stages, bytes and warnings, as a program that embeds the library receives them.
 #[derive(Default)]
 struct Events {
     stages: Mutex<Vec<(String, Option<u64>)>>,
@@ -60,7 +60,7 @@ impl Progress for Events {
     }
 }
 
-/// A local archive is checked like a downloaded one: with progress, age, and the place of damage.
+/// A local archive is checked like a downloaded one: progress, age and the place of damage are reported.
 #[test]
 fn local_archives_are_checked_with_progress() {
     let dir = temp_dir();
@@ -91,7 +91,7 @@ fn local_archives_are_checked_with_progress() {
 }
 
 #[test]
-fn a_missing_path_is_no_source() {
+fn a_missing_path_is_not_a_source() {
     let error = "/no/such/path".parse::<SourceLocation>().expect_err("nothing is there");
     assert!(error.hint().expect("advice").to_string().contains("a directory of archives"), "{error}");
 }

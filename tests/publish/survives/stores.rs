@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::common::faults::assert_command_panic_is_error;
 use crate::common::*;
 use crate::publish::setup::*;
-use crate::stores::gateway::{Gateway, Instead};
+use crate::stores::gateway::{FaultKind, Gateway};
 use crate::stores::{command, target};
 
 fn arguments(setup: &Setup, flags: &[&str]) -> Vec<String> {
@@ -44,9 +44,9 @@ fn a_bucket_gets_what_a_directory_gets() {
     let mirror = setup.mirror();
     let flags = ["--to", mirror.to_str().expect("UTF-8")];
     // The store loses its responses to requests that must not be repeated, and is busy once.
-    gateway.fail(&["PUT ", "api/v1/archives"], 1, Instead::AnswerLost);
-    gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
-    gateway.fail(&["PUT ", "partNumber=1&"], 1, Instead::Refused(503, "SlowDown"));
+    gateway.fail(&["PUT ", "api/v1/archives"], 1, FaultKind::AnswerLost);
+    gateway.fail(&["PUT ", "latest.json"], 1, FaultKind::AnswerLost);
+    gateway.fail(&["PUT ", "partNumber=1&"], 1, FaultKind::Refused(503, "SlowDown"));
     let output = publish_once_to_bucket(&gateway, &setup, &flags);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bucket = gateway.bucket().join("mainnet");
@@ -59,7 +59,7 @@ fn a_bucket_gets_what_a_directory_gets() {
         gateway.count_requests(&["POST ", "uploads=", &format!("x-amz-meta-slotpress-root: {root}")]) > 0,
         "readers are told the root"
     );
-    assert_eq!(gateway.left_parts(), 0);
+    assert_eq!(gateway.leftover_part_count(), 0);
     setup.assert_nothing_is_pinned();
 
     let puts = gateway.count_requests(&["PUT "]);
@@ -99,7 +99,7 @@ pub fn recorded_parts(setup: &Setup) -> usize {
 fn an_upload_continues_after_a_kill() {
     needs!("versitygw");
     let (gateway, (setup, made)) = (Gateway::start(), setup_with_three_parts());
-    gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
+    gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, FaultKind::Refused(503, "SlowDown"));
     let mut child = start_publishing(&gateway, &setup, &[]);
     wait_for("two parts in the journal", || recorded_parts(&setup) == 2);
     child.kill().expect("killed");
@@ -117,7 +117,7 @@ fn an_upload_continues_after_a_kill() {
     let bucket = gateway.bucket().join("mainnet");
     assert_eq!(read_latest(&bucket), [name(&made)]);
     verify_published(&bucket);
-    assert_eq!(gateway.left_parts(), 0);
+    assert_eq!(gateway.leftover_part_count(), 0);
     setup.assert_nothing_is_pinned();
 }
 
@@ -126,7 +126,7 @@ fn an_upload_continues_after_a_kill() {
 fn an_upload_that_cannot_continue_leaves_no_parts() {
     needs!("versitygw");
     let (gateway, (setup, made)) = (Gateway::start(), setup_with_three_parts());
-    gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
+    gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, FaultKind::Refused(503, "SlowDown"));
     let mut child = start_publishing(&gateway, &setup, &[]);
     wait_for("an upload in the journal", || !unfinished_uploads(&setup).is_empty());
     child.kill().expect("killed");
@@ -140,7 +140,7 @@ fn an_upload_that_cannot_continue_leaves_no_parts() {
     let output = publish_once_to_bucket(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(read_latest(&gateway.bucket().join("mainnet")), [name(&made)]);
-    assert_eq!((gateway.left_parts(), unfinished_uploads(&setup).len()), (0, 0));
+    assert_eq!((gateway.leftover_part_count(), unfinished_uploads(&setup).len()), (0, 0));
 }
 
 /// The planning thread panics while another thread waits for it. The run ends, and the next run continues.
@@ -156,7 +156,7 @@ fn a_panic_while_a_bucket_waits_is_survived() {
     let reached = (1..).take_while(|number| is_reached(*number)).count();
     assert!(reached >= 2, "the answer of a target, and the end of a preparation: {reached}");
     assert_eq!(read_latest(&gateway.bucket().join("mainnet")), [name(&made)]);
-    assert_eq!((gateway.left_parts(), unfinished_uploads(&setup).len()), (0, 0));
+    assert_eq!((gateway.leftover_part_count(), unfinished_uploads(&setup).len()), (0, 0));
 }
 
 /// The store gets the newest pair once it can be reached.
@@ -194,7 +194,7 @@ fn files_that_a_store_does_not_keep_are_not_published() {
     needs!("versitygw");
     for name in ["api/v1/archives", "latest.json"] {
         let (gateway, setup) = (Gateway::start(), Setup::with_pair());
-        gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);
+        gateway.fail(&["PUT ", name], usize::MAX, FaultKind::Discarded);
         let output = publish_once_to_bucket(&gateway, &setup, &[]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use gateway::{Gateway, Instead};
+use gateway::{FaultKind, Gateway};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{exit_code, ledger, needs, text, wait_for, wait_for_handler};
@@ -12,7 +12,7 @@ use crate::stores::*;
 fn an_interrupted_upload_leaves_nothing() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    gateway.fail(&["PUT ", "partNumber=1&"], usize::MAX, Instead::Refused(503, "SlowDown"));
+    gateway.fail(&["PUT ", "partNumber=1&"], usize::MAX, FaultKind::Refused(503, "SlowDown"));
     let ledger = ledger("ledger-at-40");
     for signal in [Signal::INT, Signal::TERM] {
         let before = gateway.count_requests(&["partNumber=1&"]);
@@ -26,7 +26,7 @@ fn an_interrupted_upload_leaves_nothing() {
         kill_process(Pid::from_child(&child), signal).expect("sent");
         assert_eq!(exit_code(&mut child), Some(130));
         assert!(files_in_bucket(&gateway).is_empty());
-        assert_eq!(gateway.left_parts(), 0);
+        assert_eq!(gateway.leftover_part_count(), 0);
     }
 }
 
@@ -41,5 +41,5 @@ fn a_panic_while_a_part_is_sent_leaves_nothing() {
     assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stderr.contains("an injected panic"), "{output:?}");
     assert!(files_in_bucket(&gateway).is_empty());
-    assert_eq!(gateway.left_parts(), 0);
+    assert_eq!(gateway.leftover_part_count(), 0);
 }

@@ -23,38 +23,38 @@ struct Fault {
     /// Strings that the request's head must contain.
     head_parts: Vec<String>,
     times: usize,
-    instead: Instead,
+    kind: FaultKind,
 }
 
-/// The behavior of the proxy instead of passing a request on and the response back.
+/// What the proxy does in place of forwarding a request and its response.
 #[derive(Clone, Debug)]
-pub enum Instead {
+pub enum FaultKind {
     /// Answers with a status and S3's error code.
     Refused(u16, &'static str),
     /// Answers with a status, S3's error code and a header line.
     RefusedWith(u16, &'static str, String),
-    /// Closes the connection before passing anything on.
+    /// Closes the connection, and forwards nothing.
     Closed,
-    /// Passes the request on, and drops its answer.
+    /// Forwards the request, and drops the answer.
     AnswerLost,
-    /// Answers 200 without passing the request on.
-    NotKept,
+    /// Answers 200, and does not forward the request.
+    Discarded,
     /// Answers with this document and success.
-    Says(&'static str, Forwarded),
+    Document(&'static str, Forwarded),
     /// Never answers.
     Silence(Forwarded),
-    /// Receives the request, and passes it on when an upload was aborted, or a second later.
-    Late,
+    /// Receives the request, and forwards it after an upload was aborted, or after a second.
+    Delayed,
 }
 
-/// Tells whether the store gets the request.
+/// Tells whether the store receives the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarded {
     Yes,
     No,
 }
 
-/// A page as a web server sends it, but no store.
+/// A page that web servers send, but no store does.
 pub const PAGE: &str = "<!DOCTYPE html><html><body>Welcome</body></html>";
 
 #[derive(Default)]
@@ -62,8 +62,8 @@ struct State {
     faults: Mutex<Vec<Fault>>,
     heads: Mutex<Vec<String>>,
     is_unreachable: AtomicBool,
-    closed_connections: AtomicUsize,
-    unanswered_requests: AtomicUsize,
+    closed_connection_count: AtomicUsize,
+    unanswered_request_count: AtomicUsize,
     abort_count: AtomicUsize,
 }
 
@@ -121,49 +121,49 @@ impl Gateway {
         self.dir.path().join("buckets").join(BUCKET)
     }
 
-    /// Number of parts of uploads that were neither completed nor aborted.
-    pub fn left_parts(&self) -> usize {
-        self.parts().len()
+    /// Returns the number of parts of uploads that were neither completed nor aborted.
+    pub fn leftover_part_count(&self) -> usize {
+        self.leftover_parts().len()
     }
 
-    pub fn parts(&self) -> Vec<PathBuf> {
-        let mut parts = Vec::new();
+    pub fn leftover_parts(&self) -> Vec<PathBuf> {
+        let mut leftover_parts = Vec::new();
         let mut dirs = vec![self.bucket().join(".sgwtmp")];
         while let Some(dir) = dirs.pop() {
             for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
                 if entry.file_type().expect("a type").is_dir() {
                     dirs.push(entry.path())
                 } else {
-                    parts.push(entry.path())
+                    leftover_parts.push(entry.path())
                 }
             }
         }
-        parts
+        leftover_parts
     }
 
-    /// Makes the next `times` requests fail whose heads contain all these texts.
-    pub fn fail(&self, head_parts: &[&str], times: usize, instead: Instead) {
+    /// Makes the next `times` requests whose heads contain all these texts fail.
+    pub fn fail(&self, head_parts: &[&str], times: usize, kind: FaultKind) {
         let head_parts = head_parts.iter().map(ToString::to_string).collect();
-        self.state.faults.lock().expect("locked").push(Fault { head_parts, times, instead });
+        self.state.faults.lock().expect("locked").push(Fault { head_parts, times, kind });
     }
 
     pub fn clear_faults(&self) {
         self.state.faults.lock().expect("locked").clear();
     }
 
-    /// With true, new connections are closed at once.
+    /// Sets whether new connections are closed at once.
     pub fn set_unreachable(&self, is_unreachable: bool) {
         self.state.is_unreachable.store(is_unreachable, SeqCst);
     }
 
     /// Number of connections that were closed at once.
-    pub fn closed_connections(&self) -> usize {
-        self.state.closed_connections.load(SeqCst)
+    pub fn closed_connection_count(&self) -> usize {
+        self.state.closed_connection_count.load(SeqCst)
     }
 
     /// Number of requests without an answer.
-    pub fn unanswered_requests(&self) -> usize {
-        self.state.unanswered_requests.load(SeqCst)
+    pub fn unanswered_request_count(&self) -> usize {
+        self.state.unanswered_request_count.load(SeqCst)
     }
 
     /// Number of requests whose heads contain all these texts.
@@ -173,10 +173,10 @@ impl Gateway {
     }
 }
 
-pub fn wait_for(what: &str, mut is_met: impl FnMut() -> bool) {
+pub fn wait_for(event: &str, mut is_met: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_met() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what} never came");
+        assert!(start.elapsed() < Duration::from_secs(60), "{event} never came");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -192,33 +192,33 @@ fn send_document(mut client: &TcpStream, head: &str, document: &str) {
     );
 }
 
-/// Handles one request: passes it on to the store, unless a fault matches it.
+/// Handles one request: forwards it to the store, unless a fault matches it.
 fn handle_request(client: TcpStream, socket: &Path, state: &State) {
     if state.is_unreachable.load(SeqCst) {
-        state.closed_connections.fetch_add(1, SeqCst);
+        state.closed_connection_count.fetch_add(1, SeqCst);
         return;
     }
     let mut reader = BufReader::new(client.try_clone().expect("a connection"));
     let Some((head, length)) = read_head(&mut reader) else { return };
     state.heads.lock().expect("locked").push(head.clone());
-    let instead = state.take_fault(&head);
+    let fault_kind = state.take_fault(&head);
     let mut body = reader.take(length);
-    if answer_instead(&client, &head, instead.as_ref(), &mut body, state) {
+    if answer_in_place_of_store(&client, &head, fault_kind.as_ref(), &mut body, state) {
         return;
     }
-    let mut late = Vec::new();
-    if let Some(Instead::Late) = instead {
-        let _ = body.read_to_end(&mut late);
+    let mut delayed_body = Vec::new();
+    if let Some(FaultKind::Delayed) = fault_kind {
+        let _ = body.read_to_end(&mut delayed_body);
         let start = Instant::now();
         while state.abort_count.load(SeqCst) == 0 && start.elapsed() < Duration::from_secs(1) {
             thread::sleep(Duration::from_millis(5));
         }
     }
     let Ok(mut gateway) = UnixStream::connect(socket) else { return };
-    if !forward(&head, &mut late.as_slice().chain(body), length, &mut gateway) {
+    if !forward(&head, &mut delayed_body.as_slice().chain(body), length, &mut gateway) {
         return;
     }
-    if matches!(instead, None | Some(Instead::Late)) {
+    if matches!(fault_kind, None | Some(FaultKind::Delayed)) {
         let _ = std::io::copy(&mut gateway, &mut &client);
         if head.starts_with("DELETE ") && head.contains("uploadId=") {
             state.abort_count.fetch_add(1, SeqCst);
@@ -226,14 +226,14 @@ fn handle_request(client: TcpStream, socket: &Path, state: &State) {
         return;
     }
     let _lost_answer = gateway.read_to_end(&mut Vec::new());
-    match instead {
-        Some(Instead::Says(document, _)) => send_document(&client, &head, document),
-        Some(Instead::Silence(_)) => be_silent(&client, state),
+    match fault_kind {
+        Some(FaultKind::Document(document, _)) => send_document(&client, &head, document),
+        Some(FaultKind::Silence(_)) => stay_silent(&client, state),
         _ => {}
     }
 }
 
-/// Reads the head of a request; returns it with the length of the body.
+/// Reads the head of a request. Returns the head and the length of the body.
 fn read_head(reader: &mut impl BufRead) -> Option<(String, u64)> {
     let mut head = String::new();
     let mut length = 0;
@@ -253,41 +253,44 @@ fn read_head(reader: &mut impl BufRead) -> Option<(String, u64)> {
 }
 
 impl State {
-    /// Returns the behavior in place of a request with this head, and counts it.
-    fn take_fault(&self, head: &str) -> Option<Instead> {
+    /// Returns the fault of a request with this head, and counts it.
+    fn take_fault(&self, head: &str) -> Option<FaultKind> {
         let mut faults = self.faults.lock().expect("locked");
         let fault = faults
             .iter_mut()
             .find(|fault| fault.times > 0 && fault.head_parts.iter().all(|part| head.contains(part)))?;
         fault.times -= 1;
-        Some(fault.instead.clone())
+        Some(fault.kind.clone())
     }
 }
 
-/// Answers a request in the store's place. Returns false if the request is to be passed on.
-fn answer_instead(
+/// Answers a request in the store's place. Returns false if the request is to be forwarded.
+fn answer_in_place_of_store(
     mut client: &TcpStream,
     head: &str,
-    instead: Option<&Instead>,
+    fault_kind: Option<&FaultKind>,
     body: &mut dyn Read,
     state: &State,
 ) -> bool {
-    let Some(instead) = instead else { return false };
+    let Some(fault_kind) = fault_kind else { return false };
     if matches!(
-        instead,
-        Instead::AnswerLost | Instead::Late | Instead::Says(_, Forwarded::Yes) | Instead::Silence(Forwarded::Yes)
+        fault_kind,
+        FaultKind::AnswerLost
+            | FaultKind::Delayed
+            | FaultKind::Document(_, Forwarded::Yes)
+            | FaultKind::Silence(Forwarded::Yes)
     ) {
         return false;
     }
-    if let Instead::Closed = instead {
+    if let FaultKind::Closed = fault_kind {
         return true;
     }
     let _ = std::io::copy(body, &mut std::io::sink());
-    match instead {
-        Instead::Refused(status, code) => refuse(client, head, *status, code, ""),
-        Instead::RefusedWith(status, code, field) => refuse(client, head, *status, code, &format!("{field}\r\n")),
-        Instead::Says(document, _) => send_document(client, head, document),
-        Instead::Silence(_) => be_silent(client, state),
+    match fault_kind {
+        FaultKind::Refused(status, code) => refuse(client, head, *status, code, ""),
+        FaultKind::RefusedWith(status, code, field) => refuse(client, head, *status, code, &format!("{field}\r\n")),
+        FaultKind::Document(document, _) => send_document(client, head, document),
+        FaultKind::Silence(_) => stay_silent(client, state),
         _ => {
             let _ = write!(client, "HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         }
@@ -304,14 +307,14 @@ fn refuse(mut client: &TcpStream, head: &str, status: u16, code: &str, field: &s
     let _ = write!(client, "HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n{field}Connection: close\r\n\r\n{xml}");
 }
 
-fn be_silent(mut client: &TcpStream, state: &State) {
-    state.unanswered_requests.fetch_add(1, SeqCst);
+fn stay_silent(mut client: &TcpStream, state: &State) {
+    state.unanswered_request_count.fetch_add(1, SeqCst);
     let _ = client.read(&mut [0]);
 }
 
 /// Sends a request to the gateway. Each connection has one request, because only the first head on it is
-/// examined. Returns false if the body is incomplete: the connection then ends like the client's, since the gateway
-/// would wait.
+/// examined. Returns false if the body is incomplete. The caller then closes the connection, because the
+/// gateway would wait for the rest.
 fn forward(head: &str, body: &mut dyn Read, length: u64, gateway: &mut UnixStream) -> bool {
     let sent = write!(gateway, "{head}Connection: close\r\n\r\n").and_then(|()| std::io::copy(&mut *body, gateway));
     match sent {

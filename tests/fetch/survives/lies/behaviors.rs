@@ -40,17 +40,17 @@ fn send_range_head(
     let length = state.archive.right.len();
     let Some(range) = request.range().filter(|_| request.method == "GET") else { return Ok(None) };
     let range = range.start as usize..(range.end as usize).min(length);
-    let place = format!("bytes {}-{}/{length}", range.start, range.end - 1);
-    let stated = range.len().to_string();
-    let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", ETAG)];
+    let content_range = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+    let content_length = range.len().to_string();
+    let headers = [("Content-Range", content_range.as_str()), ("Content-Length", &content_length), ("ETag", ETAG)];
     head(stream, "206 Partial Content", &headers)?;
     state.sent_bytes.fetch_add(range.len(), Relaxed);
     Ok(Some(range))
 }
 
-fn flip_bit(bytes: &[u8], at: usize) -> Vec<u8> {
+fn flip_bit(bytes: &[u8], offset: usize) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
-    bytes[at] ^= 1;
+    bytes[offset] ^= 1;
     bytes
 }
 
@@ -145,9 +145,9 @@ pub fn other_ranges(state: &ServerState, request: &Request, stream: &mut TcpStre
     let Some(range) = request.range().filter(|_| request.method == "GET") else {
         return honest(state, request, stream);
     };
-    let place = format!("bytes {}-{}/{length}", range.start + 1, range.end);
+    let content_range = format!("bytes {}-{}/{length}", range.start + 1, range.end);
     let body = vec![7; (range.end - range.start) as usize];
-    answer(stream, "206 Partial Content", &[("Content-Range", &place)], &body)
+    answer(stream, "206 Partial Content", &[("Content-Range", &content_range)], &body)
 }
 
 /// Sends 600 kB of the first long range, waits until the client has the rest from another connection, and
@@ -187,8 +187,8 @@ pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStre
         state.counter.load(Relaxed) == FETCHED_ELSEWHERE || is_closed(stream)
     });
     // By its next request, the client has the rest. If it has all bytes, it closes the connection.
-    let gets = state.get_count.load(Relaxed);
-    wait_for("the client to have the rest", || state.get_count.load(Relaxed) > gets + 1 || is_closed(stream));
+    let gets_before = state.get_count.load(Relaxed);
+    wait_for("the client to have the rest", || state.get_count.load(Relaxed) > gets_before + 1 || is_closed(stream));
     stream.write_all(&vec![7; range.len() - FIRST_BYTES])?;
     Ok(Then::Close)
 }
@@ -248,9 +248,9 @@ pub fn endless(state: &ServerState, request: &Request, stream: &mut TcpStream) -
         return honest_without_ranges(state, request, stream);
     }
     head(stream, "200 OK", &[("Connection", "close")])?;
-    let mut left = 40 << 20;
-    while left > 0 && stream.write_all(&state.archive.right).is_ok() {
-        left -= state.archive.right.len().min(left);
+    let mut remaining_bytes = 40 << 20;
+    while remaining_bytes > 0 && stream.write_all(&state.archive.right).is_ok() {
+        remaining_bytes -= state.archive.right.len().min(remaining_bytes);
     }
     Ok(Then::Close)
 }
@@ -298,7 +298,7 @@ pub fn slow_but_for_the_end(state: &ServerState, request: &Request, stream: &mut
 }
 
 /// Sends a byte every 20 ms, with ranges and without.
-pub fn a_byte_in_a_moment(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn a_byte_every_20_ms(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let bytes = &state.archive.right;
     if request.method == "HEAD" {
         return honest(state, request, stream);

@@ -84,7 +84,11 @@ impl Archive {
             }
             _ => zstd::stream::encode_all(tar.as_slice(), 1).expect("encodes"),
         };
-        assert!(kind == ArchiveKind::Agave || right.len() > 2 << 20, "{} bytes are not some pieces", right.len());
+        assert!(
+            kind == ArchiveKind::Agave || right.len() > 2 << 20,
+            "{} bytes are too few for several pieces",
+            right.len()
+        );
         assert_ne!(right, other);
         Self { name, right, other, root }
     }
@@ -116,10 +120,10 @@ impl LyingServer {
         });
         let served = state.clone();
         let server = Server::start(move |request, stream| {
-            let asked = request.path.trim_start_matches('/');
-            match asked {
+            let requested = request.path.trim_start_matches('/');
+            match requested {
                 "snapshot.tar.bz2" => redirect(stream, &format!("/{}", served.archive.name)),
-                _ if asked == served.archive.name => {
+                _ if requested == served.archive.name => {
                     let result = behavior(&served, request, stream);
                     if request.method == "GET" {
                         served.get_count.fetch_add(1, Relaxed);

@@ -2,8 +2,8 @@
 //!
 //! Each entry lists the behavior of the servers in every run, and how each run must end: its exit
 //! code, and the archive that then has the name, if any. All runs of an entry use one directory.
-//! `LIES_RUNS` sets how many times each entry runs; `LIES_ONLY` selects entries whose name contains
-//! it. The test prints a table; docs/reliability.md has its sum.
+//! `LIES_RUNS` sets how many times each entry runs; `LIES_ONLY` selects entries by a part of their
+//! names. The test prints a table; docs/reliability.md has its total.
 
 mod behaviors;
 mod lying_server;
@@ -77,7 +77,7 @@ fn check_lie(lie: &Lie) -> Result<usize, String> {
         };
         let flags = lie.flags.iter().map(|flag| flag.replace("ROOT", &archive.root));
         let output = std::process::Command::new("timeout")
-            // Far longer than any run takes: a run that is not done then hangs.
+            // Far longer than any run takes: a run that exceeds this hangs.
             .arg("60")
             .arg(slotpress_path())
             .arg(lie.command)
@@ -91,15 +91,15 @@ fn check_lie(lie: &Lie) -> Result<usize, String> {
         if output.status.code() != Some(run.exit_code) {
             return Err(format!("exit code {:?}, expected {}: {context}", output.status.code(), run.exit_code));
         }
-        let found = fs::read(out.join(&archive.name)).ok();
+        let named_bytes = fs::read(out.join(&archive.name)).ok();
         let expected = match run.named {
             NamedFile::Right => Some(&archive.right),
             NamedFile::Other => Some(&archive.other),
             NamedFile::Nothing => None,
             NamedFile::AsBefore => before.as_ref(),
         };
-        if found.as_ref() != expected {
-            let length = found.map(|bytes| bytes.len());
+        if named_bytes.as_ref() != expected {
+            let length = named_bytes.map(|bytes| bytes.len());
             return Err(format!("a file of {length:?} bytes has the name: {context}{:?}", relative_paths(&out)));
         }
         let sent: usize = servers.iter().map(LyingServer::sent_bytes).sum();
@@ -112,7 +112,7 @@ fn check_lie(lie: &Lie) -> Result<usize, String> {
 }
 
 #[test]
-fn no_lie_gives_a_wrong_archive() {
+fn no_lie_leads_to_a_wrong_archive() {
     let times = strace::number_of("LIES_RUNS", 1) as usize;
     let only = std::env::var("LIES_ONLY").unwrap_or_default();
     let mut table =

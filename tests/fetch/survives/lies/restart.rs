@@ -16,7 +16,7 @@ use crate::common::*;
 
 fn start_slow_server(dir: &Path, address: SocketAddr) -> Child {
     let child = Command::new(slotpress_path())
-        // The server is slow, so no bytes are on their way when it ends, and all streams notice its end at
+        // The server is slow, so no bytes are in flight when it ends, and all streams notice its end at
         // once.
         .args(["-q", "serve", "--listen", &address.to_string(), "--max-rate", "1MiB"])
         .arg(dir)
@@ -24,9 +24,9 @@ fn start_slow_server(dir: &Path, address: SocketAddr) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("starts");
-    let until = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while TcpStream::connect(address).is_err() {
-        assert!(Instant::now() < until, "it does not listen");
+        assert!(Instant::now() < deadline, "it does not listen");
         thread::sleep(Duration::from_millis(20));
     }
     child
@@ -64,14 +64,14 @@ fn a_fetch_outlives_its_server() {
         server.kill().expect("killed");
         server.wait().expect("ends");
         assert!(!out.path().join(&archive.name).exists(), "it was too quick");
-        let gone = TcpListener::bind(address).expect("the same port");
-        gone.set_nonblocking(true).expect("set");
+        let listener = TcpListener::bind(address).expect("the same port");
+        listener.set_nonblocking(true).expect("set");
         let mut accepted = 0;
-        wait_for("all streams to come again", || {
-            accepted += usize::from(gone.accept().is_ok());
+        wait_for("all streams to reconnect", || {
+            accepted += usize::from(listener.accept().is_ok());
             accepted >= 8
         });
-        drop(gone);
+        drop(listener);
         server = start_slow_server(www.path(), address);
         let output = fetch.wait_with_output().expect("ends");
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -102,9 +102,9 @@ fn a_server_that_is_gone_for_good_is_given_up() {
     let url = parse_url(&server.url()).expect("a URL");
     let mut remote = client.head(&url, &NoProgress).expect("a head");
     drop(server);
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
-    remote.requested_url = parse_url(&format!("http://{free}/")).expect("a URL");
-    remote.url = parse_url(&format!("http://{free}/{}", archive.name)).expect("a URL");
+    let free_address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    remote.requested_url = parse_url(&format!("http://{free_address}/")).expect("a URL");
+    remote.url = parse_url(&format!("http://{free_address}/{}", archive.name)).expect("a URL");
     let dir = temp_dir();
     let limits = FetchLimits::default().give_up_after(Duration::from_millis(700));
     let error = fail_download(&client, dir.path(), remote, limits, &NoProgress);
@@ -122,8 +122,8 @@ fn a_server_that_is_too_slow_is_given_up() {
         (super::a_byte_a_second as super::lying_server::Behavior, true),
         (super::slow_but_for_the_end, true),
         (super::slow_at_its_end, true),
-        (super::a_byte_in_a_moment, true),
-        (super::a_byte_in_a_moment, false),
+        (super::a_byte_every_20_ms, true),
+        (super::a_byte_every_20_ms, false),
     ] {
         let server = super::LyingServer::start(archive, behavior);
         let mut remote = client.head(&parse_url(&server.url()).expect("a URL"), &NoProgress).expect("a head");

@@ -161,7 +161,7 @@ struct Script {
     streams: usize,
     /// Repeats the actions. Without this, all actions after the last are honest.
     is_repeated: bool,
-    /// `fetch` gets URLs of servers, not of archives.
+    /// The arguments of `fetch` are URLs of servers, not of archives.
     names_servers: bool,
     /// Before the first run, a file with the archive's name holds its first half.
     has_half: bool,
@@ -174,7 +174,7 @@ struct Script {
 
 impl Script {
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let (&[flags, more, stop], actions) = bytes.split_first_chunk()?;
+        let (&[flags, settings, stop], actions) = bytes.split_first_chunk()?;
         let flag = |bit: u8| flags & (1 << bit) != 0;
         let server_kind = |bits: u8| {
             [ServerKind::Ranges, ServerKind::Ranges, ServerKind::Whole, ServerKind::NoHead][usize::from(bits % 4)]
@@ -183,8 +183,8 @@ impl Script {
         let mut first = Vec::new();
         let mut second = Vec::new();
         for action in actions {
-            let to = if action[0] < 128 { &mut first } else { &mut second };
-            to.push(Action::parse(&[action[0] % 128, action[1], action[2]], !flag(0)));
+            let server_actions = if action[0] < 128 { &mut first } else { &mut second };
+            server_actions.push(Action::parse(&[action[0] % 128, action[1], action[2]], !flag(0)));
         }
         Some(Self {
             is_hashed: !flag(0),
@@ -194,8 +194,8 @@ impl Script {
             is_repeated: flag(5),
             names_servers: flag(6),
             has_half: flag(7),
-            runs: 1 + more % 3,
-            kinds: [server_kind(more >> 2), server_kind(more >> 4)],
+            runs: 1 + settings % 3,
+            kinds: [server_kind(settings >> 2), server_kind(settings >> 4)],
             stop_after_bytes: (stop > 127).then(|| i64::from(stop - 128) * 4096),
             actions: [first, second],
         })
@@ -271,28 +271,33 @@ impl ScriptedServer {
         if self.kind == ServerKind::Whole {
             return self.respond_whole(action, stream, &served);
         }
-        let ServedFile { bytes: mine, etag, .. } = served;
+        let ServedFile { bytes: own_bytes, etag, .. } = served;
         match action {
-            Action::Honest | Action::Published => file(request, stream, mine, etag),
+            Action::Honest | Action::Published => file(request, stream, own_bytes, etag),
             Action::Mixed => file(request, stream, served.other, etag),
             Action::Other => file(request, stream, &self.archives.other, "\"other\""),
-            Action::Flipped(at) => {
-                let mut bytes = mine.to_vec();
-                bytes[find_flippable(mine, offset_in(&range_of(request, mine.len()), at))] ^= 1;
+            Action::Flipped(place) => {
+                let mut bytes = own_bytes.to_vec();
+                bytes[find_flippable(own_bytes, offset_in(&range_of(request, own_bytes.len()), place))] ^= 1;
                 file(request, stream, &bytes, etag)
             }
-            Action::Cut(at) => send_parts(request, stream, &served, at, AnswerRest::Closed),
-            Action::Late(at) => {
-                let late = if self.archives.root.is_some() { served.other } else { mine };
-                send_parts(request, stream, &served, at, AnswerRest::AfterPause(late))
+            Action::Cut(place) => send_parts(request, stream, &served, place, AnswerRest::Closed),
+            Action::Late(place) => {
+                let late = if self.archives.root.is_some() { served.other } else { own_bytes };
+                send_parts(request, stream, &served, place, AnswerRest::AfterPause(late))
             }
-            Action::Stalled(at) => send_parts(request, stream, &served, at, AnswerRest::Never),
-            Action::Trickled(at) => send_parts(request, stream, &served, at, AnswerRest::Slowly),
+            Action::Stalled(place) => send_parts(request, stream, &served, place, AnswerRest::Never),
+            Action::Trickled(place) => send_parts(request, stream, &served, place, AnswerRest::Slowly),
             Action::Shifted(by) => {
-                let range = range_of(request, mine.len());
+                let range = range_of(request, own_bytes.len());
                 let start = range.start + usize::from(by) % 1000;
-                let place = format!("bytes {start}-{}/{}", start + range.len() - 1, mine.len());
-                answer(stream, "206 Partial Content", &[("Content-Range", &place), ("ETag", etag)], &mine[range])
+                let content_range = format!("bytes {start}-{}/{}", start + range.len() - 1, own_bytes.len());
+                answer(
+                    stream,
+                    "206 Partial Content",
+                    &[("Content-Range", &content_range), ("ETag", etag)],
+                    &own_bytes[range],
+                )
             }
             _ => self.respond_whole(action, stream, &served),
         }
@@ -300,48 +305,48 @@ impl ScriptedServer {
 
     /// Answers without ranges.
     fn respond_whole(&self, action: Action, stream: &mut TcpStream, served: &ServedFile) -> io::Result<Then> {
-        let ServedFile { bytes: mine, other, etag } = *served;
-        let part = |at: u16| offset_in(&(0..mine.len()), at);
-        let begin = |stream: &mut TcpStream| {
-            head(stream, "200 OK", &[("Content-Length", &mine.len().to_string()), ("Connection", "close")])
+        let ServedFile { bytes: own_bytes, other, etag } = *served;
+        let part = |place: u16| offset_in(&(0..own_bytes.len()), place);
+        let send_head = |stream: &mut TcpStream| {
+            head(stream, "200 OK", &[("Content-Length", &own_bytes.len().to_string()), ("Connection", "close")])
         };
         match action {
             Action::Mixed | Action::Other => answer(stream, "200 OK", &[], other),
-            Action::Cut(at) | Action::Late(at) | Action::Stalled(at) | Action::Trickled(at) => {
-                begin(stream)?;
-                stream.write_all(&mine[..part(at)])?;
+            Action::Cut(place) | Action::Late(place) | Action::Stalled(place) | Action::Trickled(place) => {
+                send_head(stream)?;
+                stream.write_all(&own_bytes[..part(place)])?;
                 match action {
-                    Action::Late(_) if self.archives.root.is_some() => stream.write_all(&other[part(at)..])?,
-                    Action::Late(_) => stream.write_all(&mine[part(at)..])?,
+                    Action::Late(_) if self.archives.root.is_some() => stream.write_all(&other[part(place)..])?,
+                    Action::Late(_) => stream.write_all(&own_bytes[part(place)..])?,
                     Action::Stalled(_) => return stall(stream),
-                    Action::Trickled(_) => trickle(stream, &mine[part(at)..])?,
+                    Action::Trickled(_) => trickle(stream, &own_bytes[part(place)..])?,
                     _ => {}
                 }
                 Ok(Then::Close)
             }
-            Action::WithoutLength(at) => {
+            Action::WithoutLength(place) => {
                 head(stream, "200 OK", &[("Connection", "close")])?;
-                stream.write_all(&mine[..part(at)])?;
+                stream.write_all(&own_bytes[..part(place)])?;
                 Ok(Then::Close)
             }
-            Action::Flipped(at) => {
-                let mut bytes = mine.to_vec();
-                bytes[find_flippable(mine, part(at))] ^= 1;
+            Action::Flipped(place) => {
+                let mut bytes = own_bytes.to_vec();
+                bytes[find_flippable(own_bytes, part(place))] ^= 1;
                 answer(stream, "200 OK", &[], &bytes)
             }
             Action::Page => answer(stream, "200 OK", &[], &b"<!DOCTYPE html><html>503</html>\n".repeat(500)),
-            Action::Status(which) => {
+            Action::Status(choice) => {
                 let all =
                     ["503 Service Unavailable", "500 Internal Server Error", "404 Not Found", "429 Too Many Requests"];
-                let wait: &[_] = if which & 4 == 0 { &[] } else { &[("Retry-After", "1")] };
-                answer(stream, all[usize::from(which % 4)], wait, b"")
+                let wait: &[_] = if choice & 4 == 0 { &[] } else { &[("Retry-After", "1")] };
+                answer(stream, all[usize::from(choice % 4)], wait, b"")
             }
-            Action::Redirect(which) => redirect(
+            Action::Redirect(choice) => redirect(
                 stream,
-                &["/gone".to_string(), format!("/{NAME}"), "http://10.0.0.1/x".into()][usize::from(which % 3)],
+                &["/gone".to_string(), format!("/{NAME}"), "http://10.0.0.1/x".into()][usize::from(choice % 3)],
             ),
             Action::Silent => Ok(Then::Close),
-            _ => answer(stream, "200 OK", &[("ETag", etag)], mine),
+            _ => answer(stream, "200 OK", &[("ETag", etag)], own_bytes),
         }
     }
 }
@@ -370,18 +375,18 @@ fn range_of(request: &Request, length: usize) -> Range<usize> {
     (range.start as usize).min(length - 1)..(range.end as usize).min(length)
 }
 
-/// Returns a place near another at which `fetch` notices a flipped bit. It is not in the header that
+/// Returns an offset near another at which `fetch` notices a flipped bit. It is not in the header that
 /// announces an index: without that, there are no frame hashes, and only unpacking would show the fault.
-fn find_flippable(bytes: &[u8], at: usize) -> usize {
-    let begin = bytes.windows(8).rposition(|window| window == b"slotidx2");
-    match begin {
-        Some(begin) if (begin - 8..begin + 8).contains(&at) => begin + 8,
-        _ => at.min(bytes.len() - 1),
+fn find_flippable(bytes: &[u8], offset: usize) -> usize {
+    let header_offset = bytes.windows(8).rposition(|window| window == b"slotidx2");
+    match header_offset {
+        Some(header) if (header - 8..header + 8).contains(&offset) => header + 8,
+        _ => offset.min(bytes.len() - 1),
     }
 }
 
-fn offset_in(range: &Range<usize>, at: u16) -> usize {
-    range.start + range.len() * usize::from(at) / 65536
+fn offset_in(range: &Range<usize>, place: u16) -> usize {
+    range.start + range.len() * usize::from(place) / 65536
 }
 
 /// Sends the head of a range and the first part of it, and perhaps the rest.
@@ -389,15 +394,16 @@ fn send_parts(
     request: &Request,
     stream: &mut TcpStream,
     served: &ServedFile,
-    at: u16,
+    place: u16,
     rest: AnswerRest<'_>,
 ) -> io::Result<Then> {
     let bytes = served.bytes;
     let range = range_of(request, bytes.len());
-    let middle = offset_in(&range, at);
-    let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
-    let stated = range.len().to_string();
-    let fields = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", served.etag)];
+    let middle = offset_in(&range, place);
+    let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
+    let content_length = range.len().to_string();
+    let fields =
+        [("Content-Range", content_range.as_str()), ("Content-Length", &content_length), ("ETag", served.etag)];
     head(stream, "206 Partial Content", &fields)?;
     stream.write_all(&bytes[range.start..middle])?;
     match rest {
@@ -460,9 +466,8 @@ pub fn run(bytes: &[u8]) -> usize {
             Server::start(move |request, stream| server.respond(request, stream))
         })
         .collect();
-    let path_asked = if script.names_servers { String::new() } else { format!("/{NAME}") };
-    let sources =
-        servers.iter().map(|server| server.url(&path_asked).parse::<slotpress::net::SourceLocation>().expect("a URL"));
+    let requested_path = if script.names_servers { String::new() } else { format!("/{NAME}") };
+    let sources = servers.iter().map(|server| server.url(&requested_path).parse::<SourceLocation>().expect("a URL"));
     let find = FindOptions::default().sources(Vec::from_iter(sources));
     let mut limits =
         FetchLimits::default().streams(script.streams).give_up_after(GIVE_UP_AFTER).piece_bytes_max(PIECE_BYTES_MAX);
@@ -471,7 +476,7 @@ pub fn run(bytes: &[u8]) -> usize {
     let time = Duration::from_millis(100);
     let client_options = ClientOptions::default().connect_timeout(time).head_timeout(time).read_timeout(time);
     let client = Client::new(&client_options).expect("a client");
-    let mut named = 0;
+    let mut named_count = 0;
     for run in 0..script.runs {
         let before = fs::read(&path).ok();
         let stop = if run == 0 { script.stop_after_bytes } else { None };
@@ -497,8 +502,8 @@ pub fn run(bytes: &[u8]) -> usize {
         let is_expected = |name: &String| name == NAME || name.starts_with("slotpress-fetch-");
         assert!(names.iter().all(is_expected), "{names:?}: {}", context());
         assert!(fetched.is_err() || names.len() == 1, "{names:?} are left: {}", context());
-        named += usize::from(is_whole);
+        named_count += usize::from(is_whole);
     }
     scripted.iter().for_each(|server| server.is_over.store(true, Relaxed));
-    named
+    named_count
 }

@@ -7,7 +7,7 @@ use super::NamedFile::*;
 use super::behaviors::*;
 use super::{Lie, expect_run};
 
-/// An entry with ordinary values.
+/// Values that most entries share.
 const PLAIN: Lie =
     Lie { name: "", description: "", archive: Hashed, prepare: None, command: "fetch", flags: &[], runs: &[] };
 
