@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# True if a checker is installed. If CI is set, a missing one ends the step as a failure.
+# True if a checker is installed. If it is not, and CI is set, the step fails.
 has() {
     command -v "$1" >/dev/null && return
     if [ -n "${CI:-}" ]; then

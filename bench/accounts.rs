@@ -1,10 +1,10 @@
 //! Replaces the accounts of a synthetic ledger with accounts that are made without any code of `slotpress synth`.
-//! Measurements on them show if a layout or level suits only the accounts of `slotpress synth`.
+//! Measurements on these show whether a layout or level suits only the accounts of `slotpress synth`.
 //!
-//! `cargo run --release --example accounts -- LEDGER SEED`: LEDGER is made by
-//! `slotpress synth --agave 4.4`. Its storages keep their names and, roughly, their lengths; their
-//! records are replaced, and its lists of obsolete records are emptied. Such a ledger serves only
-//! for measuring `archive`: its bank file describes other accounts.
+//! `cargo run --release --example accounts -- LEDGER SEED`, where `slotpress synth --agave 4.4` made LEDGER.
+//! Its storages keep their names and, roughly, their lengths; their records are replaced, and the lists of
+//! obsolete records are emptied. Such a ledger is only useful for measuring `archive`, because its bank file
+//! describes other accounts.
 
 use std::error::Error;
 use std::fs;
@@ -26,7 +26,7 @@ impl Random {
         self.next() % end
     }
 
-    /// Returns a number below `end`. Small numbers are far more common, because few mints have most holders.
+    /// Returns a number below `end`. Small numbers are far more common, just as few mints have most holders.
     fn next_skewed(&mut self, end: u64) -> u64 {
         let bits = self.next_below(u64::from(end.ilog2()) + 1);
         self.next_below(2 << bits).min(end - 1)
@@ -48,7 +48,7 @@ impl Random {
     }
 }
 
-/// Appends the address with this number among the addresses of a kind.
+/// Appends the address of a kind that has this number.
 fn append_address(kind: u64, number: u64, output: &mut Vec<u8>) {
     Random(kind << 48 ^ number.wrapping_mul(0x0123_4567_89ab_cdef)).append_bytes(32, output);
 }
@@ -104,7 +104,7 @@ fn write_account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
             pad_with_zeros(607, data);
             2
         }
-        // State of programs: a tag of the type, addresses, counters, times, and room for later.
+        // State of programs: a tag of the type, addresses, counters, times, and reserved space.
         72..90 => {
             let program = random.next_skewed(2048);
             let mut layout = Random(program << 8 | random.next_skewed(6));
@@ -120,7 +120,7 @@ fn write_account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
             pad_with_zeros(data.len() + layout.next_skewed(512) as usize, data);
             8 + program
         }
-        // Pools and open orders: pairs of mints, vaults, and slots that are mostly empty.
+        // Pools and open orders: vaults, and places for orders, which are mostly empty.
         90..96 => {
             let pool = random.next_skewed(1 << 14);
             data.extend_from_slice(b"\x06\0\0\0\0\0\0\0");
@@ -146,7 +146,7 @@ fn write_account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
             pad_with_zeros(200, data);
             4
         }
-        // A few large ones: orders in a tree, keyed by price.
+        // A few large accounts: orders in a tree, keyed by price.
         _ => {
             for order in 0..random.next_skewed(256) {
                 data.extend_from_slice(&[2, 0, 0, 0]);

@@ -2,8 +2,8 @@
 # Compares archiving and restoring with the tools that operators use today, and with the lower bound that
 # bench/floor.rs measures.
 #
-#   bench/archive.sh            a synthetic ledger of SIZE (2GiB), page cache warm, output on tmpfs
-#   AGAVE_ORACLE=PROGRAM …      also Agave's own archiver, on a ledger that PROGRAM makes: see below
+#   bench/archive.sh            on a synthetic ledger of SIZE (2GiB), page cache warm, output on tmpfs
+#   AGAVE_ORACLE=PROGRAM …      also measures Agave's own archiver, on a ledger that PROGRAM makes: see below
 #
 # Settings: SIZE, ROUNDS (5), THREADS (all cores), LEVEL (1), SCRATCH (/dev/shm). Needs tar, zstd,
 # pzstd, GNU time, and about 4 x SIZE of memory.
@@ -20,11 +20,11 @@ echo "making a synthetic ledger of $size" >&2
 mkdir "$work/out" "$work/reference"
 "$slotpress" -q archive "$work/ledger" -o "$work/reference" --zstd-level "$level" >/dev/null
 archive=$(ls "$work"/reference/*.tar.zst)
-# The other archivers get the files of the archive, which have no obsolete records.
+# The other archivers read the files of the archive, which have no obsolete records.
 mkdir "$work/tree"
 tar -C "$work/tree" --zstd -xf "$archive"
 
-floors() {
+measure_floor() {
     "$floor" archive "$archive" "$threads" "$level" >"$work/floor"
     mkdir -p "$work/times" "$work/memory"
     cut -d' ' -f1 "$work/floor" >>"$work/times/floor"
@@ -36,7 +36,7 @@ floors() {
 for round in $(seq "$rounds"); do
     echo "round $round of $rounds" >&2
     timed ours "$slotpress" -q archive "$work/ledger" -o "$work/out" --zstd-level "$level" --threads "$threads" --force
-    floors
+    measure_floor
     timed single sh -c "tar -C '$work/tree' -cf - version snapshots accounts | zstd -q -$level --single-thread -c >'$work/out/x'"
     timed zstd sh -c "tar -C '$work/tree' -cf - version snapshots accounts | zstd -q -$level -T$threads -c >'$work/out/x'"
     timed pzstd sh -c "tar -C '$work/tree' -cf - version snapshots accounts | pzstd -q -$level -p $threads -c >'$work/out/x'"
@@ -55,15 +55,15 @@ echo "level $level, $threads threads, $(nproc) cores, $bytes bytes of tar, $roun
 echo
 printf '%-34s %11s %13s   %s\n' archive seconds 'peak memory' 'slotpress takes'
 row ours "slotpress archive"
-row floor "floor: frames in memory" "$(ratio ours floor) x of it"
-row single "tar | zstd -$level --single-thread" "$(ratio ours single) x of it"
-row zstd "tar | zstd -$level -T$threads" "$(ratio ours zstd) x of it"
-row pzstd "tar | pzstd -$level -p $threads" "$(ratio ours pzstd) x of it"
+row floor "floor: frames in memory" "$(ratio ours floor) x as long"
+row single "tar | zstd -$level --single-thread" "$(ratio ours single) x as long"
+row zstd "tar | zstd -$level -T$threads" "$(ratio ours zstd) x as long"
+row pzstd "tar | pzstd -$level -p $threads" "$(ratio ours pzstd) x as long"
 echo
 printf '%-34s %11s %13s   %s\n' restore seconds 'peak memory' 'slotpress takes'
 row restore "slotpress restore"
-row floor-restore "floor: frames in memory" "$(ratio restore floor-restore) x of it"
-row untar "zstd -dc | tar xf -" "$(ratio restore untar) x of it"
+row floor-restore "floor: frames in memory" "$(ratio restore floor-restore) x as long"
+row untar "zstd -dc | tar xf -" "$(ratio restore untar) x as long"
 
 # Agave's archiver, on a ledger that Agave's code made. The program is not part of slotpress. It must have the
 # commands `gen OUT --accounts N --slots N`, and `loaddir DIR --archive-to DIR`, which prints the seconds that
@@ -83,5 +83,5 @@ if [ -n "${AGAVE_ORACLE:-}" ]; then
     done
     printf '%-34s %11s %13s   %s\n' "archive, a ledger made by Agave" seconds 'peak memory' 'slotpress takes'
     row gen "slotpress archive"
-    row agave "Agave's own archiver" "$(ratio gen agave) x of it"
+    row agave "Agave's own archiver" "$(ratio gen agave) x as long"
 fi

@@ -1,21 +1,20 @@
 #!/usr/bin/env bash
-# Compares `slotpress bootstrap`, which makes a ledger that boots from the archive of a server, with the tools
-# that operators use today: over a shaped link between two network namespaces, and over loopback. All candidates
-# get the same archive from the same nginx, and run once in each round. Prints medians over ROUNDS.
+# Compares `slotpress bootstrap`, which makes a bootable ledger from the archive of a server, with the tools that
+# operators use today: over a shaped link between two network namespaces, and over loopback. All candidates fetch
+# the same archive from the same nginx, and run once in each round. Prints medians over ROUNDS.
 #
 #   bench/bootstrap.sh
 #
-# `bootstrap_on_old` is a node that has the full archive of the day before: CHURN percent of the
-# storages are newer.
+# `bootstrap_on_old` runs on a node that has an older full archive: CHURN percent of the storages are newer.
 #
 # Settings: SIZE (of the ledger, in MiB: 1024), CHURN (1), RATES ("1Gbit none"; none is loopback),
-# RTT (30ms), ROUNDS (3), SCRATCH (/dev/shm; give a disk to include the time of syncing), STREAMS
+# RTT (30ms), ROUNDS (3), SCRATCH (/dev/shm; a disk includes the time of syncing), STREAMS
 # (8), BEFORE (an earlier slotpress, which takes part in each round; ratios to it are paired). Needs
 # nginx, curl, aria2c, zstd, tar, ip (iproute2), unshare.
 #
 # curl and tar only unpack: they check nothing, and their result does not boot. The lower bound of `bootstrap` is
-# the slower of its stages alone: the download (fetch), or the restore from a file with the same checks. After
-# the last byte, a bootstrap completes the state check, syncs and renames.
+# the time of its slower stage alone: the download (fetch), or the restore from a file with the same checks. After
+# the last byte, `bootstrap` completes the state check, syncs and renames.
 . "$(dirname "$0")/lib.sh"
 rounds=${ROUNDS:-3}
 rtt=${RTT:-30ms}
@@ -116,7 +115,7 @@ for rate in "${rates[@]}"; do
     for candidate in bootstrap bootstrap_on_old; do
         [ -n "${BEFORE:-}" ] || break
         paste "$work/$rate-$candidate" "$work/$rate-${candidate}_before" | awk '{print $1/$2}' >"$work/ratios"
-        echo "$candidate takes $(median "$work/ratios") of its time before"
+        echo "$candidate takes $(median "$work/ratios") x as long as with BEFORE"
     done
     kill "$nginx_id"; wait "$nginx_id" 2>/dev/null || true
     [ "$rate" = none ] || link_down

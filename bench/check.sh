@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures the CPU time that the state check adds to restore and recompress, on an archive without index and
+# Measures the CPU time that the state check adds to `restore` and `recompress`, on an archive without index and
 # checksums. Each round has a run with the check and a run without it.
 #
 #   bench/check.sh       on a synthetic ledger of SIZE (512MiB), ROUNDS times
@@ -38,8 +38,8 @@ for _ in $(seq "$rounds"); do
 done
 accounts=$(sed 's/.*"accounts_checked":\([0-9]*\).*/\1/' "$work/stdout")
 echo "$accounts accounts, CPU seconds of $threads threads, medians of $rounds"
-for what in restore recompress; do
-    frames=$(median "$work/times/$what-frames") state=$(median "$work/times/$what-state")
-    printf '%-12s --check frames %.3f s, --check state %.3f s: %.2f x, %.0f ns an account\n' "$what" "$frames" "$state" \
-        "$(ratio "$what-state" "$what-frames")" "$(awk "BEGIN {print ($state - $frames) * 1e9 / $accounts}")"
+for command in restore recompress; do
+    frames=$(median "$work/times/$command-frames") state=$(median "$work/times/$command-state")
+    printf '%-12s --check frames %.3f s, --check state %.3f s: %.2f x, %.0f ns an account\n' "$command" "$frames" "$state" \
+        "$(ratio "$command-state" "$command-frames")" "$(awk "BEGIN {print ($state - $frames) * 1e9 / $accounts}")"
 done

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Measures sizes and times of levels and layouts, relative to level 1 with the layout `verbatim`: all figures of
-# docs/compression.md.
+# Measures sizes and times of levels and layouts, relative to level 1 with the layout `verbatim`, for
+# docs/performance.md.
 #
-#   bench/compression.sh        synthetic ledgers of SIZE (256MiB) of several SEEDS ("11 12 13"),
-#                               and one of the same size with the accounts of another generator
+#   bench/compression.sh        on synthetic ledgers of SIZE (256MiB) of several SEEDS ("11 12 13"),
+#                               and on one of the same size with the accounts of another generator
 #                               (bench/accounts.rs); page cache warm, on tmpfs
-#   AGAVE_ORACLE=PROGRAM …      also a ledger that PROGRAM makes, whose bytes are mostly random
+#   AGAVE_ORACLE=PROGRAM …      also on a ledger that PROGRAM makes, whose bytes are mostly random
 #
-# Settings: ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm), and KEYS=0 to leave out the sort keys. Every
-# round archives each ledger once with each setting. Prints medians of the ratios within a round.
+# Settings: ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm). Every round archives each ledger once with each
+# setting. Prints medians of the ratios within a round.
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-256MiB}
 seeds=${SEEDS:-11 12 13}
@@ -35,23 +35,23 @@ for seed in $seeds; do
     ledgers+=("$work/synth-$seed")
 done
 
-number() { sed -n "s/.*\"$1\":\([0-9.e-]*\).*/\1/p"; }
+field() { sed -n "s/.*\"$1\":\([0-9.e-]*\).*/\1/p"; }
 
-# Archives every ledger with every setting; appends size, seconds, CPU seconds and seconds of
-# decoding to $work/run/N.
+# Archives every ledger with every setting N. Appends size, seconds, CPU seconds and seconds of decoding to
+# $work/run/N.
 measure() {
     rm -rf "$work/run" "$work/out"
     mkdir "$work/run" "$work/out"
     for round in $(seq "$rounds"); do
         echo "round $round of $rounds" >&2
         for ledger in "$@"; do
-            for at in "${!settings[@]}"; do
+            for number in "${!settings[@]}"; do
                 # shellcheck disable=SC2086 # a setting is several words
-                line=$("$slotpress" -q --json archive "$ledger" -o "$work/out" --threads "$threads" --force ${settings[at]})
+                line=$("$slotpress" -q --json archive "$ledger" -o "$work/out" --threads "$threads" --force ${settings[number]})
                 archive=$(ls "$work"/out/*.tar.zst)
                 decoded=$(decode_seconds "$archive")
-                echo "$(number output_bytes <<<"$line") $(number elapsed_seconds <<<"$line")" \
-                    "$(number cpu_seconds <<<"$line") $decoded" >>"$work/run/$at"
+                echo "$(field output_bytes <<<"$line") $(field elapsed_seconds <<<"$line")" \
+                    "$(field cpu_seconds <<<"$line") $decoded" >>"$work/run/$number"
                 rm "$archive"
             done
         done
@@ -64,15 +64,16 @@ decode_seconds() {
     cat "$file"
 }
 
+# Prints the median, over rounds, of a column for setting N, relative to the first setting.
 column() { paste -d' ' "$work/run/$1" "$work/run/0" | awk -v n="$2" '$(n+4)>0 {print $n/$(n+4)}' >"$work/ratios" && median "$work/ratios"; }
 
 table() {
     echo
     echo "| settings | size | seconds | CPU | decoding |"
     echo "|---|---|---|---|---|"
-    for at in "${!settings[@]}"; do
-        printf '| `%s` | %.4f | %.2f | %.2f | %.2f |\n' "${settings[at]:---zstd-level 1}" \
-            "$(column "$at" 1)" "$(column "$at" 2)" "$(column "$at" 3)" "$(column "$at" 4)"
+    for number in "${!settings[@]}"; do
+        printf '| `%s` | %.4f | %.2f | %.2f | %.2f |\n' "${settings[number]:---zstd-level 1}" \
+            "$(column "$number" 1)" "$(column "$number" 2)" "$(column "$number" 3)" "$(column "$number" 4)"
     done
 }
 
@@ -86,19 +87,6 @@ echo
 echo "accounts of another generator, $size"
 table
 rm -r "$work/other"
-
-if [ "${KEYS:-1}" = 1 ]; then
-    cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example orders
-    echo
-    echo "orders of records, level 1, in memory; size and CPU of compressing against verbatim"
-    for ledger in "${ledgers[@]}"; do
-        mkdir "$work/clustered"
-        "$slotpress" -q archive "$ledger" -o "$work/out" --force >/dev/null
-        "$slotpress" -q archive "$ledger" -o "$work/clustered" --layout clustered >/dev/null
-        "$(dirname "$slotpress")/examples/orders" "$work"/out/*.tar.zst "$work"/clustered/*.tar.zst "$rounds"
-        rm -r "$work/clustered" "$work"/out/*.tar.zst
-    done
-fi
 
 if [ -n "${AGAVE_ORACLE:-}" ]; then
     "$AGAVE_ORACLE" gen "$work/gen" --accounts "${GEN_ACCOUNTS:-100000}" --slots "${GEN_SLOTS:-90}" >/dev/null 2>&1

@@ -2,9 +2,9 @@
 # Measures archiving, restoring and verifying on a disk with an empty page cache, and compares them with the
 # limits of the disk and the cores.
 #
-#   bench/disk.sh [SIZE]             a synthetic ledger of SIZE (2GiB) in SCRATCH, which must be on
+#   bench/disk.sh [SIZE]             on a synthetic ledger of SIZE (2GiB) in SCRATCH, which must be on
 #                                    a disk
-#   OTHER=PROGRAM bench/disk.sh      also another slotpress, in the same rounds
+#   OTHER=PROGRAM bench/disk.sh      also measures another slotpress, in the same rounds
 #
 # Settings: ROUNDS (5), THREADS (all cores), SCRATCH (the directory of this checkout), SLOTPRESS (a
 # program to use instead of building one). Drops the page cache of the machine before each run, so it
@@ -50,7 +50,7 @@ cold() { # NAME COMMAND...
     cut -d' ' -f4 "$work/time" >>"$work/times/$1-kernel"
 }
 
-# Prints the seconds that jobs of fio take together, without the start of fio, which takes half a second.
+# Prints the seconds that jobs of fio take together, without the half second in which fio starts.
 fio_seconds() { # OPTION…
     fio --output-format=json "$@" >"$work/fio.json"
     python3 -c 'import json, sys
@@ -58,7 +58,7 @@ print(max(job[way]["runtime"] for job in json.load(sys.stdin)["jobs"] for way in
 }
 
 # Measures writing as many new files as the ledger has, bypassing the page cache: four files at a time, with one
-# request for each, and a sync at the end. The options may add jobs that run at the same time.
+# request for each, and a sync at the end. The options may add jobs to run at the same time.
 write_files() { # NAME [OPTION_OF_MORE_JOBS…]
     local each=$((bytes / files / 4096 * 4096)) name=$1 seconds start
     shift
@@ -112,7 +112,7 @@ reading=$(median "$work/times/disk-read") writing=$(median "$work/times/disk-wri
 writing_files=$(median "$work/times/disk-files") restoring=$(median "$work/times/disk-restore")
 
 # Prints the time of a command, divided by the larger of the disk's and the cores' time.
-of_bound() { # NAME DISK_SECONDS
+ratio_to_bound() { # NAME DISK_SECONDS
     awk -v time="$(median "$work/times/$1")" -v disk="$2" -v cpu="$(median "$work/times/$1-cpu")" -v cores="$(nproc)" \
         'BEGIN { printf "%.2f", time / ((disk > cpu / cores) ? disk : cpu / cores) }'
 }
@@ -121,16 +121,16 @@ of_bound() { # NAME DISK_SECONDS
 line() { # NAME TEXT DISK_SECONDS [is_restore]
     local cpu kernel ratio
     cpu=$(median "$work/times/$1-cpu") kernel=$(median "$work/times/$1-kernel")
-    ratio="$(of_bound "$1" "$3") x what disk and cores allow"
-    [ -z "${4:-}" ] || ratio+=", $(of_bound "$1" "$writing_files") x with as many files, $(of_bound "$1" "$restoring") x while the archive is read"
+    ratio="$(ratio_to_bound "$1" "$3") x what disk and cores allow"
+    [ -z "${4:-}" ] || ratio+=", $(ratio_to_bound "$1" "$writing_files") x with as many files, $(ratio_to_bound "$1" "$restoring") x while the archive is read"
     [ -z "${OTHER:-}" ] || [ ! -e "$work/times/other-$1" ] || ratio+="; $(ratio "$1" "other-$1") x the other's, kernel $(ratio "$1-kernel" "other-$1-kernel") x"
     row "$1" "$2" "cpu $cpu s, of which kernel $kernel s; $ratio"
 }
 
 echo
 echo "$bytes bytes of storages, $threads threads, $(nproc) cores, nothing in memory before each run, $rounds rounds; medians"
-echo "fio, past the page cache: reading as many bytes $reading s, writing them $writing s, in $files files $writing_files s,"
-echo "in $files files while the archive is read $restoring s"
+echo "fio, bypassing the page cache: reading as many bytes takes $reading s, and writing them $writing s; into $files files,"
+echo "$writing_files s, or $restoring s while the archive is read"
 echo
 line archive "slotpress archive" "$reading"
 line tar "tar | zstd -1 -T$threads; sync" "$reading"

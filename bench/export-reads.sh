@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Counts the bytes that a store sends to DuckDB for queries of one key, if the tables are in order.
+# Counts the bytes that a store sends to DuckDB for queries for one key, if the rows of tables are sorted.
 #
-#   bench/export-reads.sh     a state of SIZE, exported to versitygw
+#   bench/export-reads.sh     on a state of SIZE, exported to versitygw
 #
-# Settings: SIZE in MiB (1864: 5 million accounts), QUERIES of each kind (8), PYTHON with the
-# packages duckdb and s3fs (python3), SCRATCH (a directory on a disk: the store keeps attributes).
+# Settings: SIZE in MiB (1864: 5 million accounts), QUERIES of each kind (8), PYTHON with the packages
+# duckdb and s3fs (python3), SCRATCH (a directory on a disk, because the store needs file attributes).
 SCRATCH=${SCRATCH:-/var/tmp}
 . "$(dirname "$0")/lib.sh"
 build --features export
@@ -26,13 +26,13 @@ import glob, json, socket, sys, threading, time
 import duckdb, s3fs
 
 root, store, queries = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-sent, lock = [0], threading.Lock()
+sent_bytes, lock = [0], threading.Lock()
 
-def pass_on(source, target, is_counted):
+def forward(source, target, is_counted):
     try:
         while data := source.recv(1 << 16):
             with lock:
-                sent[0] += len(data) * is_counted
+                sent_bytes[0] += len(data) * is_counted
             target.sendall(data)
     except OSError:
         pass
@@ -41,22 +41,22 @@ def pass_on(source, target, is_counted):
 def listen(server):
     while True:
         client, gateway = server.accept()[0], socket.create_connection(("127.0.0.1", store))
-        for one in ((client, gateway, 0), (gateway, client, 1)):
-            threading.Thread(target=pass_on, args=one, daemon=True).start()
+        for direction in ((client, gateway, False), (gateway, client, True)):
+            threading.Thread(target=forward, args=direction, daemon=True).start()
 
 server = socket.create_server(("127.0.0.1", 0), backlog=100)
 threading.Thread(target=listen, args=(server,), daemon=True).start()
 endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
 
-def ask(table, where):
+def run_query(table, where):
     files = s3fs.S3FileSystem(key="key", secret="secret", client_kwargs={"endpoint_url": endpoint},
                               default_cache_type="none", skip_instance_cache=True)
-    database = duckdb.connect()  # which has nothing in its caches
+    database = duckdb.connect()  # a new one has empty caches
     database.register_filesystem(files)
-    sent[0] = 0
+    sent_bytes[0] = 0
     rows = database.sql(f"select * from read_parquet('s3://tables/state/{table}/*/*.parquet') where {where}").fetchall()
     time.sleep(0.05)
-    return len(rows), sent[0]
+    return len(rows), sent_bytes[0]
 
 print("DuckDB", duckdb.__version__)
 for table in (json.load(open(path)) for path in sorted(glob.glob(f"{root}/*/_manifest-*.json"))):
@@ -65,11 +65,11 @@ for table in (json.load(open(path)) for path in sorted(glob.glob(f"{root}/*/_man
     first = "owner" if name == "accounts" else "mint"
     keys = duckdb.sql(f"select {first}, address from '{root}/{name}/*/*.parquet' using sample {queries} rows (reservoir, 7)").fetchall()
     for columns in ([first], [first, "address"], ["address"]):
-        found = []
+        percentages = []
         for key in keys:
             values = dict(zip((first, "address"), key))
-            rows, served = ask(name, " and ".join(f"{column} = '{values[column]}'" for column in columns))
-            found.append(100 * max(0, served - rows * size / count) / size)
-        found.sort()
-        print(f"  {' and '.join(columns):20} beyond the rows: median {found[len(found) // 2]:.2f} %, most {found[-1]:.2f} %")
+            rows, served = run_query(name, " and ".join(f"{column} = '{values[column]}'" for column in columns))
+            percentages.append(100 * max(0, served - rows * size / count) / size)
+        percentages.sort()
+        print(f"  {' and '.join(columns):20} beyond the rows: median {percentages[len(percentages) // 2]:.2f} %, at most {percentages[-1]:.2f} %")
 PYTHON

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Measures the time, CPU time and memory of exports, relative to verifying the same archive, and the bytes of a
-# row.
+# Measures the time, CPU time and memory of exports, relative to verifying the same archive, and the bytes for each
+# account.
 #
-#   bench/export.sh       a state of SIZE: accounts in order, without, and with data; token accounts; all tables
+#   bench/export.sh       on a state of SIZE: accounts (sorted, unsorted, with data), token accounts, all tables
 #
 # Settings: ROUNDS (3), SIZE in MiB (1864: 5 million accounts), THREADS (all cores), SCRATCH
 # (/dev/shm).

@@ -1,14 +1,14 @@
 //! Measures the compression and the hashes alone, on an archive with an index: a lower bound for archiving,
 //! restoring and verifying.
 //!
-//! `cargo run --release --example floor -- archive ARCHIVE [THREADS] [LEVEL]` compresses the
-//! archive's frames, already in memory (with checksums), and decompresses them again; prints the
-//! seconds of both by the clock.
+//! `cargo run --release --example floor -- archive ARCHIVE [THREADS] [LEVEL]` compresses the archive's frames,
+//! which are already in memory, with checksums, and decompresses them again. It prints the elapsed seconds of
+//! both.
 //!
-//! `cargo run --release --example floor -- verify ARCHIVE [THREADS]` prints seconds of CPU time,
-//! which a busy machine disturbs least: decoding the frames alone; reading all records without hashing;
-//! hashing alone (blake3's extended output of 2,048 bytes for every account); all of verifying. The last
-//! number is that of the accounts.
+//! `cargo run --release --example floor -- verify ARCHIVE [THREADS]` prints seconds of CPU time, which a busy
+//! machine disturbs least: of decoding the frames alone; of reading all records without hashing; of hashing
+//! alone (blake3's extended output of 2,048 bytes for every account); and of all of verifying. The last number is
+//! the number of accounts.
 
 use std::error::Error;
 use std::path::Path;
@@ -31,13 +31,13 @@ const USAGE: &str = "usage: floor archive|verify ARCHIVE [THREADS] [LEVEL]";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let (what, path) = args.next().zip(args.next()).ok_or(USAGE)?;
+    let (mode, path) = args.next().zip(args.next()).ok_or(USAGE)?;
     let threads: usize = args.next().map_or(Ok(1), |text| text.parse())?;
     let level: i32 = args.next().map_or(Ok(1), |text| text.parse())?;
     let path = Path::new(&path);
     let file = OpenArchive::open(path, &Default::default())?;
     let tail = file.tail.as_ref().ok_or("the archive has no index")?;
-    match what.as_str() {
+    match mode.as_str() {
         "archive" => measure_archiving(&file, tail, threads, level),
         "verify" => measure_verifying(path, &file, tail, threads),
         _ => Err(USAGE.into()),
@@ -78,7 +78,7 @@ fn measure_archiving(file: &OpenArchive, tail: &Tail, threads: usize, level: i32
     Ok(())
 }
 
-#[allow(clippy::expect_used, reason = "without a context there is nothing to measure")]
+#[allow(clippy::expect_used, reason = "without a context, there is nothing to measure")]
 fn new_compressor(level: i32) -> Compressor<'static> {
     let mut compressor = Compressor::new(level).expect("memory for a context");
     compressor.include_checksum(true).expect("zstd has checksums");
@@ -109,16 +109,16 @@ fn measure_verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usiz
     file.read(&ArchivePass::new(threads, &NoProgress), &count)?;
     let walk_seconds = start.elapsed().cpu.as_secs_f64();
 
-    // As many accounts, with data of the same lengths. Their contents do not affect the time.
-    let records = count.accounts.into_inner();
+    // Hashes as many accounts, with data of the same lengths. The contents do not affect the time.
+    let accounts = count.accounts.into_inner();
     let lengths = DataLengths::read(file)?;
-    let chunk = 1000;
-    let hash_seconds = run_on_threads(threads, records.div_ceil(chunk) as usize, || {
+    let chunk_accounts = 1000;
+    let hash_seconds = run_on_threads(threads, accounts.div_ceil(chunk_accounts) as usize, || {
         let mut sum = LatticeAccumulator::default();
         let data = vec![7; 10 << 20];
         let lengths = &lengths.0;
         move |index: usize| {
-            for number in index as u64 * chunk..(index as u64 + 1) * chunk {
+            for number in index as u64 * chunk_accounts..(index as u64 + 1) * chunk_accounts {
                 let length = lengths[number as usize % lengths.len()];
                 let data = &data[..length];
                 sum.add(&AccountView {
@@ -142,7 +142,7 @@ fn measure_verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usiz
     if !report.ok {
         return Err("the archive is not valid".into());
     }
-    println!("{decode_seconds:.4} {walk_seconds:.4} {hash_seconds:.4} {verify_seconds:.4} {records}");
+    println!("{decode_seconds:.4} {walk_seconds:.4} {hash_seconds:.4} {verify_seconds:.4} {accounts}");
     Ok(())
 }
 
@@ -228,7 +228,7 @@ impl DataLengths {
     }
 }
 
-/// Calls workers with every number below `count`, on threads, and returns the time that this took.
+/// Calls a worker on each thread with its share of the numbers below `count`. Returns the time that this took.
 fn run_on_threads<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: impl Fn() -> W + Sync) -> Elapsed {
     let next = AtomicUsize::new(0);
     let failed = AtomicU64::new(0);

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Makes the table of levels 1 to 10, for compressing and decompressing a synthetic ledger or INPUT. Compares its
-# sizes and speeds with those that `zstd -b` measures.
+# Makes the table of levels 1 to 10 for a synthetic ledger or INPUT. Compares its sizes and speeds with those that
+# `zstd -b` measures.
 #
 #   bench/levels.sh [INPUT]     a ledger, an archive, an unpacked archive or any file; by default, a
 #                               ledger of SIZE (512MiB)
 #
 # Writes levels.txt, levels.csv and levels.html to OUT (bench/results). Settings: SIZE, THREADS (all
 # cores), LEVELS (1-10), SPEED_LEVELS (1-4: compared with zstd -b on one thread), BUDGET (10min, for
-# each table), SCRATCH (/dev/shm). Needs zstd and about 4 x SIZE of memory. An INPUT that must be
-# unpacked for zstd -b takes its size in SCRATCH; CHECK=no leaves out zstd -b.
+# each table), SCRATCH (/dev/shm), CHECK=no (leaves out zstd -b). Needs zstd and about 4 x SIZE of
+# memory. An INPUT that must be unpacked for zstd -b takes its unpacked size in SCRATCH.
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-512MiB}
 levels=${LEVELS:-1-10}
@@ -29,7 +29,7 @@ fi
     --csv "$out/levels.csv" --html "$out/levels.html" | tee "$out/levels.txt"
 [ "${CHECK:-yes}" = yes ] || exit 0
 if grep -q estimated_output_bytes "$out/levels.csv"; then
-    echo "the table is of a sample: not compared with zstd -b, which measures whole files" >&2
+    echo "not compared with zstd -b, which measures whole files, because the table is of a sample" >&2
     exit 0
 fi
 
@@ -55,7 +55,7 @@ library=$(sed -n 's/^version = ".*+zstd\.\(.*\)"/\1/p' "$here/Cargo.lock")
 program=$(zstd --version | sed 's/.* v\([0-9.]*\),.*/\1/')
 limit=0.5
 if [ "$library" = "$program" ]; then limit=0.1; fi
-# Quiet lines are: -LEVEL SIZE (RATIO) SPEED MB/s SPEED MB/s NAME. Time 0: every level once.
+# With -q, lines are: -LEVEL SIZE (RATIO) SPEED MB/s SPEED MB/s NAME. -i0 runs every level once.
 last=${levels##*[-,]}
 zstd -q -b1 -e"$last" -i0 -B8388608 "$tar" 2>&1 | grep '^-[0-9]' >"$work/zstd-sizes"
 
@@ -66,9 +66,9 @@ worst=0
 while read -r level bytes _; do
     ours=$(field "${level#-}" output_bytes "$out/levels.csv")
     [ -n "$ours" ] || continue
-    apart=$(awk -v a="$ours" -v b="$bytes" 'BEGIN {printf "%.4f", 100*(a/b-1)}')
-    printf 'level %-3s %14s %14s   %8s %%\n' "${level#-}" "$ours" "$bytes" "$apart"
-    worst=$(awk -v a="$apart" -v b="$worst" 'BEGIN {a = a<0 ? -a : a; print (a > b) ? a : b}')
+    difference=$(awk -v a="$ours" -v b="$bytes" 'BEGIN {printf "%.4f", 100*(a/b-1)}')
+    printf 'level %-3s %14s %14s   %8s %%\n' "${level#-}" "$ours" "$bytes" "$difference"
+    worst=$(awk -v a="$difference" -v b="$worst" 'BEGIN {a = a<0 ? -a : a; print (a > b) ? a : b}')
 done <"$work/zstd-sizes"
 
 echo

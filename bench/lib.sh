@@ -14,14 +14,14 @@ build() {
         sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')/release/slotpress
 }
 
-# Makes a ledger of SIZE with the accounts of another generator than that of synth (bench/accounts.rs).
+# Makes a ledger of SIZE with accounts from a generator other than `slotpress synth` (bench/accounts.rs).
 make_other_ledger() { # DIR SIZE
     cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example accounts
     "$slotpress" -q synth "$1" --size "$2" --agave 4.4 >/dev/null
     "$(dirname "$slotpress")/examples/accounts" "$1" 1
 }
 
-# Makes a scratch directory on tmpfs, so that no disk is measured. The directory is removed at the end.
+# Makes a scratch directory, by default on tmpfs, so that no disk is measured. It is removed at the end.
 scratch() {
     work=$(mktemp -d "${SCRATCH:-/dev/shm}/slotpress-bench-XXXXXX")
     trap 'rm -rf "$work"' EXIT
@@ -62,9 +62,9 @@ now() { echo "${EPOCHREALTIME/,/.}"; }
 # Prints the bits per second of 100Mbit or 1Gbit.
 bits() { awk -v text="$1" 'BEGIN {n = text+0; u = text; sub(/^[0-9.]+/, "", u); print n * (u=="Gbit" ? 1e9 : u=="Mbit" ? 1e6 : 1e3)}'; }
 
-# Runs the script again in new namespaces, with two network namespaces: `ip netns exec sender` and `receiver`.
-# When the script ends, the namespaces and all processes in them are gone. `unshare` needs no root if users may
-# make namespaces. Otherwise, a message says so, and the exit code is 2.
+# Runs the script again in new namespaces, with two network namespaces (`ip netns exec sender`, `ip netns exec
+# receiver`). At the end of the script, the namespaces and all processes in them end, too. `unshare` needs no root
+# if users may make namespaces. Otherwise, a message says so, and the exit code is 2.
 in_namespaces() { # SCRIPT [ARGUMENT]...
     if [ "${BENCH_INSIDE:-}" != yes ]; then
         unshare --map-root-user --net --mount --kill-child true 2>/dev/null || {
@@ -78,7 +78,7 @@ in_namespaces() { # SCRIPT [ARGUMENT]...
         export BENCH_INSIDE=yes slotpress
         exec unshare --map-root-user --net --mount --pid --fork --kill-child --mount-proc "$BASH" "$@"
     fi
-    # `ip netns` keeps its names in /run. This mount is visible only inside of the namespaces.
+    # `ip netns` keeps its names in /run. This mount is visible only in the namespaces.
     mount -t tmpfs tmpfs /run
     local space
     for space in sender receiver; do

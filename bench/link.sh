@@ -2,25 +2,25 @@
 # Compares the times that `slotpress levels link` predicts with measured times of real archives over a real TCP
 # connection.
 #
-#   bench/link.sh            exit code 1 if a prediction is more than LIMIT off
+#   bench/link.sh            ends with exit code 1 if a prediction is more than LIMIT percent off
 #
 # A link with a bandwidth and a delay connects two network namespaces. Sender and receiver have one worker each
 # (THREADS=1), so that each has its own core on a machine of at least two cores. The levels are measured with
 # the same number of workers.
 #
-# - store and forward: `archive` into a file, the file over the link into another, `restore` from
-#   that. Archiving and restoring do not depend on the link and are timed once per level.
-# - streaming: `archive -o -` into the link and `zstd -dc | tar -x` out of it, at the same time.
+# - store and forward: `archive` writes a file, which is sent over the link into another file, from which
+#   `restore` reads. Archiving and restoring do not depend on the link, and are timed once per level.
+# - streaming: `archive -o -` writes into the link, and `zstd -dc | tar -x` reads from it at the same time.
 #
-# Times and predictions are medians of ROUNDS: the levels are measured anew for each round.
+# Times and predictions are medians of ROUNDS; each round measures the levels again.
 #
-# The rates of reading and placing are measured first, with a plain tar, and given to the model.
+# The rates of reading and placing are measured first, with a plain tar, and passed to the model.
 # TCP's buffers are large (64 MiB at both ends), so that the link is the limit. BUFFERS=default uses
 # Linux's defaults, which the default --window of `levels link` describes.
 #
 # Settings: RATES, RTTS, LEVELS (none is uncompressed), SIZE (of the ledger; by default, large
-# enough to take seconds), WAYS, BUFFERS, ROUNDS (3), THREADS, LIMIT (10 %), SCRATCH (/dev/shm),
-# MEASURED (a file to append the rows to). Needs zstd, tar, ip (iproute2), unshare.
+# enough to take seconds), WAYS, BUFFERS, ROUNDS (3), THREADS, LIMIT (10), SCRATCH (/dev/shm), MEASURED
+# (a file to which the rows are appended). Needs zstd, tar, ip (iproute2), unshare.
 . "$(dirname "$0")/lib.sh"
 rounds=${ROUNDS:-3}
 threads=${THREADS:-1}
@@ -67,7 +67,7 @@ prepare() { # SIZE
             "$slotpress" -q archive "$dir/ledger" -o "$dir/$level" --force --threads "$threads" $(flags "$level") >/dev/null 2>&1
             since "$start" >>"$work/times/$1-archive-$level"
             echo >>"$work/times/$1-archive-$level"
-            # A plain tar is not restored, but recompressed first: tar stands for placing its files.
+            # slotpress does not restore a plain tar, so `tar` measures the time to place its files.
             new_ledger "$dir/restored" "$dir/$level"/*.tar*
             start=$(now)
             if [ "$level" = none ]; then
@@ -115,7 +115,7 @@ measure_store_and_forward() { # LEVEL
     fetch >"$work/arrived"
     sent=$(since "$start")
     wait $!
-    cmp -s "$file" "$work/arrived" || { echo "level $1: other bytes arrived" >&2; exit 1; }
+    cmp -s "$file" "$work/arrived" || { echo "level $1: different bytes arrived" >&2; exit 1; }
     rm "$work/arrived"
     awk -v sent="$sent" -v a="$(median "$work/times/$size-archive-$1")" -v r="$(median "$work/times/$size-restore-$1")" \
         'BEGIN {printf "%.4f", a+sent+r}'

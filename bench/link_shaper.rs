@@ -1,5 +1,5 @@
-//! Makes a link with a bandwidth, a delay and a loss between two network namespaces, and transfers data over the
-//! link. `bench/link.sh` uses it, because not all kernels have `netem`.
+//! Makes a link with a bandwidth, a delay and a loss rate between two network namespaces, and transfers data over
+//! the link. `bench/link.sh` and `bench/bootstrap.sh` use it, because not all kernels have `netem`.
 //!
 //! ```text
 //! link_shaper shape TUN_A TUN_B BITS_PER_SECOND RTT_SECONDS LOSS
@@ -7,12 +7,12 @@
 //! link_shaper fetch ADDRESS:PORT >DATA
 //! ```
 //!
-//! `shape` makes two TUN devices, which the caller moves into namespaces, and carries packets from
-//! each to the other. A packet leaves when those before it have left at the bandwidth (each with
-//! the 38 bytes that Ethernet adds), and arrives half a round trip later. A packet that would wait
-//! longer than the queue is dropped. So TCP in the kernels at both ends sees a link as real as one
-//! of `tc netem rate delay loss`. Large segments pass whole, as network cards take them (TSO), and
-//! are counted as the packets that they stand for; with loss, the kernel cuts them first.
+//! `shape` makes two TUN devices, which the caller moves into namespaces, and carries packets from each to the
+//! other. At the given bandwidth, a packet leaves after those before it (each with the 38 bytes that Ethernet
+//! adds), and arrives half a round trip later. A packet that would wait too long in the queue is dropped. So TCP
+//! in the kernel sees a link like one of `tc netem rate delay loss`. Large segments pass whole, as they pass to
+//! network cards (TSO), and count as the packets into which a card would cut them; with loss, the kernel cuts
+//! them first.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -29,13 +29,13 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Preamble (8), header and checksum (18), gap between packets (12).
 const ETHERNET_BYTES: usize = 38;
 
-/// `struct virtio_net_hdr`, which stands before each packet.
+/// Length of `struct virtio_net_hdr`, which precedes each packet.
 const OFFLOAD_BYTES: usize = 10;
 
-/// An IP packet of 64 KiB, and the header before it.
+/// Length of an IP packet of 64 KiB and the header before it.
 const PACKET_BYTES_MAX: usize = OFFLOAD_BYTES + 65_536;
 
-/// Maximum time of a packet in the queue, in addition to a round trip: as edge routers are built.
+/// Maximum time of a packet in the queue, in addition to a round trip: a usual size for edge routers.
 const QUEUE_SECONDS: f64 = 0.01;
 
 const IFF_TUN: u16 = 0x0001;
@@ -85,12 +85,12 @@ fn serve(address: &str, control: &str) -> Result<()> {
 }
 
 fn fetch(address: &str) -> Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
     let start = Instant::now();
     let mut stream = loop {
         match TcpStream::connect(address) {
             Ok(stream) => break stream,
-            Err(error) if start.elapsed() > PATIENCE => return Err(error.into()),
+            Err(error) if start.elapsed() > CONNECT_TIME_MAX => return Err(error.into()),
             Err(_) => thread::sleep(Duration::from_millis(1)),
         }
     };
@@ -133,7 +133,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Takes packets from the sender's kernel, and decides when each arrives.
+    /// Reads packets from the sender's kernel, and decides when each arrives.
     fn send(self, mut from: File, queue: &PacketQueue, seed: u64) {
         let delay = Duration::from_secs_f64(self.rtt / 2.0);
         let queue_time_max = Duration::from_secs_f64(self.rtt + QUEUE_SECONDS);
@@ -156,7 +156,7 @@ impl Shape {
             departure += Duration::from_secs_f64(wire_bytes(packet) as f64 * 8.0 / self.bits_per_second);
             let mut packets = queue.packets.lock().unwrap_or_else(PoisonError::into_inner);
             packets.push_back((departure + delay, packet.to_vec()));
-            queue.has_new.notify_one();
+            queue.arrived.notify_one();
         }
     }
 
@@ -173,7 +173,7 @@ impl Shape {
 #[derive(Default)]
 struct PacketQueue {
     packets: Mutex<VecDeque<(Instant, Vec<u8>)>>,
-    has_new: Condvar,
+    arrived: Condvar,
 }
 
 fn deliver(mut to: File, queue: &PacketQueue) {
@@ -183,7 +183,7 @@ fn deliver(mut to: File, queue: &PacketQueue) {
             loop {
                 match packets.pop_front() {
                     Some(packet) => break packet,
-                    None => packets = queue.has_new.wait(packets).unwrap_or_else(PoisonError::into_inner),
+                    None => packets = queue.arrived.wait(packets).unwrap_or_else(PoisonError::into_inner),
                 }
             }
         };
@@ -193,7 +193,7 @@ fn deliver(mut to: File, queue: &PacketQueue) {
     }
 }
 
-/// Bytes on the wire of a packet, or of the packets that a large segment stands for.
+/// Returns the bytes on the wire of a packet, or of the packets into which a large segment is cut.
 fn wire_bytes(packet: &[u8]) -> usize {
     let (offload, ip) = packet.split_at(OFFLOAD_BYTES.min(packet.len()));
     let byte = |at: usize| usize::from(ip.get(at).copied().unwrap_or(0));
@@ -206,7 +206,7 @@ fn wire_bytes(packet: &[u8]) -> usize {
 }
 
 /// Opens a TUN device of this name.
-fn open(name: &str, takes_large_segments: bool) -> Result<File> {
+fn open(name: &str, accepts_large_segments: bool) -> Result<File> {
     let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     // `struct ifreq`: a name of 16 bytes, then flags.
     let mut request = [0u8; 40];
@@ -217,7 +217,7 @@ fn open(name: &str, takes_large_segments: bool) -> Result<File> {
     if result != 0 {
         return Err(format!("cannot make the device {name}: {}", io::Error::last_os_error()).into());
     }
-    let offload = if takes_large_segments { TUN_F_CSUM | TUN_F_TSO4 } else { 0 };
+    let offload = if accepts_large_segments { TUN_F_CSUM | TUN_F_TSO4 } else { 0 };
     // SAFETY: the argument is a number.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETOFFLOAD, offload) };
     if result != 0 {

@@ -3,24 +3,23 @@
 # All use one versitygw on loopback, which runs on the same cores. Every round runs each candidate once. Prints
 # medians over ROUNDS, and medians of the ratios within a round.
 #
-#   bench/publish.sh      SIZE (of the ledger, 1GiB), ROUNDS (3), MEMORY (256MiB), THREADS, SCRATCH
-#                         (/dev/shm)
+#   bench/publish.sh
 #
-# Needs versitygw, rclone, zstd, curl, GNU time. SCRATCH must have extended attributes, and room for
-# the ledger and six times its archive (12 GB for 4 GiB).
+# Settings: SIZE (of the ledger, 1GiB), ROUNDS (3), MEMORY (256MiB), THREADS, SCRATCH (/dev/shm). Needs versitygw,
+# rclone, zstd, curl, GNU time. SCRATCH must have extended attributes, and room for the ledger and six times its
+# archive (12 GB for 4 GiB).
 #
-# - `publish` gets an archive in one frame, as a validator writes it. `--as-is` reads it, checks
-#   everything in it and the state, and sends the file meanwhile. rclone reads and sends it, and
-#   checks nothing. So `verify` is measured too; and for `publish --as-is`, by its own report, the
-#   check, during which parts are sent, and what comes after it.
-# - rclone sends the same parts as slotpress, 16 MiB and eight at a time, and leaves out what
-#   slotpress does not do either: an MD5 of the whole file before sending, a request for the bucket,
-#   a second's wait for a "100 Continue" before each part. Both sign each part with its SHA-256;
-#   rclone adds an MD5.
-# - A stream is measured against the slower of its stages alone, in the same round. slotpress syncs
-#   what it writes to a disk.
-# - The last rows are the peak memory with --memory MEMORY. If it exceeds the sum of its documented
-#   parts, the exit code is 1.
+# - `publish` reads an archive in one frame, as validators up to Agave 4.2 write it. `--as-is` checks everything
+#   in it and the state, and sends the file meanwhile. rclone sends it and checks nothing, so `verify` is
+#   measured, too. From the report of `publish --as-is`, two times are printed: that of the check, during which
+#   parts are sent, and that of the rest.
+# - rclone sends the same parts as slotpress, 16 MiB each and eight at a time. Its flags leave out what slotpress
+#   does not do either: an MD5 of the whole file before sending, a request for the bucket, and a second's wait
+#   for a "100 Continue" before each part. Both sign each part with its SHA-256; rclone adds an MD5.
+# - Commands that overlap stages are compared with the slower of the stages alone, in the same round. slotpress
+#   syncs what it writes to a disk.
+# - The last rows are the peak memory with --memory MEMORY. If it exceeds the documented limit, the exit code
+#   is 1.
 . "$(dirname "$0")/lib.sh"
 rounds=${ROUNDS:-3}
 size=${SIZE:-1GiB}
@@ -68,8 +67,8 @@ rclone_timed() { # NAME FILE
     timed "$1" rclone copyto "$2" "store:bench/mainnet/$name" --s3-chunk-size 16Mi --s3-upload-concurrency 8 --s3-upload-cutoff 16Mi \
         --s3-disable-checksum --s3-no-check-bucket --expect-continue-timeout 0 --retries 1
 }
-# Prints the seconds of a stage, from a line of JSON that the last command printed.
-stage() { # NAME TYPE
+# Records the seconds of a stage, from a line of JSON that the last command printed.
+record_stage() { # NAME TYPE
     sed -n "s/.*\"type\":\"$2\".*\"elapsed_seconds\":\([0-9.]*\).*/\1/p" "$work/stdout" >>"$work/times/$1"
     tail -n 1 "$work/memory/as-is" >>"$work/memory/$1"
 }
@@ -84,8 +83,8 @@ for round in $(seq "$rounds"); do
     slotpress_timed verify verify "$theirs"
     rclone_timed rclone-theirs "$theirs"
     slotpress_timed as-is "${publish[@]}" --as-is
-    stage as-is-check publish_prepared
-    stage as-is-after published
+    record_stage as-is-check publish_prepared
+    record_stage as-is-after published
     rclone_timed rclone-ours "$ours"
     slotpress_timed recompress recompress "$theirs" -o "$work/out"
     cmp "$work/out/$name" "$ours"
@@ -117,13 +116,12 @@ combine slower-publish recompress rclone-ours max
 combine slower-archive archive rclone-ours max
 combine slower-bootstrap fetch restore max
 
-# Checks that memory is limited by this many times MEMORY, beside what the program and its threads
-# take.
+# Checks that memory is at most FACTOR times MEMORY, plus what the program and its threads take.
 peak() { # NAME FACTOR TEXT
     local bytes_max=$(($(numfmt --from=auto "${memory%B}") * $2 + (64 << 20))) kib
     kib=$(tail -n 1 "$work/memory/$1")
     printf '%-34s %23.0f MiB   at most %d x %s and 64 MiB\n' "$3" "$((kib / 1024))" "$2" "$memory"
-    [ $((kib * 1024)) -le "$bytes_max" ] || { echo "$1 takes more" >&2; exit_code=1; }
+    [ $((kib * 1024)) -le "$bytes_max" ] || { echo "$1 takes more memory than that" >&2; exit_code=1; }
 }
 
 echo
@@ -133,8 +131,8 @@ printf '\n%-34s %11s %13s   %s\n' "a file as it is" seconds 'peak memory' ''
 row rclone-theirs "rclone copyto"
 row verify "slotpress verify"
 row as-is "publish --as-is" "$(ratio as-is rclone-theirs) x rclone; $(ratio as-is verify-rclone) x verify, then rclone"
-row as-is-check "  of that: checked"
-row as-is-after "  of that: sent after that"
+row as-is-check "  of that: the check"
+row as-is-after "  of that: sending after the check"
 printf '\n%s\n' "recompressed"
 row recompress "recompress, into a directory"
 row rclone-ours "rclone copyto, of the result"

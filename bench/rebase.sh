@@ -2,12 +2,12 @@
 # Measures the time of rebasing relative to verifying both states, its memory, and the size of its result, for
 # several shares of changed storages.
 #
-#   bench/rebase.sh       a state of SIZE MiB (1024), and on it one with newer storages of 0.1, 1,
-#                         10 and 30 % of that
+#   bench/rebase.sh       on a state of SIZE MiB (1024), and newer ones in which 0.1, 1, 10 and 30 % of the
+#                         storages are newer
 #
-# Settings: ROUNDS (3), SIZE, THREADS (all cores), SCRATCH (/dev/shm). `alone` is the incremental
-# archive of the same ledger on the same slot: the changed records, in the storages in which the
-# validator has them.
+# Settings: ROUNDS (3), SIZE, THREADS (all cores), SCRATCH (/dev/shm). The results are compared with the
+# incremental archives of the same ledgers on the same slot, which hold the changed records in the storages in
+# which the validator has them.
 ROUNDS=${ROUNDS:-3}
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-1024}
@@ -25,7 +25,7 @@ for permille in 1 10 100 300; do
     old=$(echo "$work"/old/*) new=$(echo "$work"/new/*)
     base_slot=$(basename "$old" | cut -d- -f2)
     "$slotpress" -q archive "$work/ledger" --base-slot "$base_slot" --force-base -o "$work/out" >/dev/null
-    alone_bytes=$(stat -c %s "$work"/out/incremental-*)
+    incremental_bytes=$(stat -c %s "$work"/out/incremental-*)
     rm -rf "$work/ledger"
     for _ in $(seq "$rounds"); do
         timed old "$slotpress" -q verify "$old" --threads "$threads"
@@ -37,6 +37,6 @@ for permille in 1 10 100 300; do
     bytes=$(sed 's/.*"output_bytes":\([0-9]*\).*/\1/' "$work/stdout")
     echo "== $((permille / 10)).$((permille % 10)) % newer: $counts"
     row rebase rebase "$(ratio rebase both) x verifying both"
-    awk -v b="$bytes" -v n="$(stat -c %s "$new")" -v a="$alone_bytes" \
-        'BEGIN {printf "%d bytes, %.1f %% of the full archive, %.2f x the changed records alone\n", b, 100*b/n, b/a}'
+    awk -v b="$bytes" -v n="$(stat -c %s "$new")" -v a="$incremental_bytes" \
+        'BEGIN {printf "%d bytes, %.1f %% of the full archive, %.2f x the ledger'"'"'s incremental archive\n", b, 100*b/n, b/a}'
 done

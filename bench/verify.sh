@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # Measures the speed of verifying relative to decoding and hashing alone, and its memory.
 #
-#   bench/verify.sh                 speed on a synthetic ledger of SIZE (1GiB), ROUNDS times
-#   ACCOUNTS=50 bench/verify.sh     also memory: a ledger of that many million records and its
-#                                   archive, with enough memory and with too little; fails if the
-#                                   limit is exceeded. ROUNDS=0: only that
+#   bench/verify.sh                 measures the speed on a synthetic ledger of SIZE (1GiB), ROUNDS times
+#   ACCOUNTS=50 bench/verify.sh     also measures memory, on a ledger of that many million records and its
+#                                   archive, with enough memory and with too little; fails if the limit is
+#                                   exceeded. With ROUNDS=0, it measures only memory
 #
-# SCRATCH is the directory for files (tmpfs unless it is set). 50 million accounts take some 27 GB:
-# give a disk.
+# SCRATCH is the directory for files (tmpfs unless it is set). 50 million records take some 27 GB, so use a disk.
 
 . "$(dirname "$0")/lib.sh"
 build --bin slotpress --example floor

@@ -1,6 +1,6 @@
-//! Writes the newest version of every account to standard output as the updates that indexers take
+//! Writes the newest version of every account to standard output, as the updates that indexers receive
 //! when a validator starts: `SubscribeUpdateAccount` of Yellowstone's gRPC protocol, each after its
-//! length as a varint.
+//! length as a varint:
 //! `cargo run --release --example account_updates -- ARCHIVE [INCREMENTAL] > updates`
 //!
 //! Use the updates only if the exit code is 0, because the state is checked at the end.
@@ -47,7 +47,8 @@ pub struct SubscribeUpdateAccountInfo {
     pub txn_signature: Option<Vec<u8>>,
 }
 
-/// A worker's updates are written together, so that workers seldom wait for each other.
+/// Number of bytes that a worker collects before it writes them, so that workers seldom wait for each
+/// other.
 const BATCH_BYTES: usize = 1 << 20;
 
 struct Updates<'a, W: Write> {

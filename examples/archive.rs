@@ -57,8 +57,8 @@ fn main() -> ExitCode {
     let bar = Bar::default();
     match DirSink::open(out_dir).and_then(|mut sink| archive(&options, &mut sink, &bar)) {
         Ok(report) => {
-            let taken = report.archive.elapsed;
-            println!("{}: {} bytes in {:.1?}", report.archive.name, report.archive.output_bytes, taken.wall);
+            let archive = &report.archive;
+            println!("{}: {} bytes in {:.1?}", archive.name, archive.output_bytes, archive.elapsed.wall);
             ExitCode::SUCCESS
         }
         Err(error) => fail(&error),
@@ -70,6 +70,6 @@ fn fail(error: &Error) -> ExitCode {
     if let Some(hint) = error.hint() {
         eprintln!("hint: {hint}");
     }
-    // An archive that exists already ends the program with code 0, so that it may run repeatedly.
+    // If the archive exists already, the exit code is 0, so that the program may run repeatedly.
     if error.kind() == ErrorKind::Exists { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

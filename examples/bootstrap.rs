@@ -1,4 +1,4 @@
-//! Bootstraps a ledger directory from one or more servers, and prints what happens:
+//! Bootstraps a ledger from one or more servers, and prints what happens:
 //! `cargo run --release --example bootstrap -- LEDGER SOURCE...`
 
 use std::env;
@@ -10,7 +10,7 @@ use slotpress::bootstrap::{BootstrapOptions, bootstrap};
 use slotpress::net::{Client, ClientOptions, SourceLocation};
 use slotpress::{Progress, ProgressEvent};
 
-/// Prints each event on one line.
+/// Prints events, one per line, and counts the bytes that were read.
 #[derive(Default)]
 struct Lines {
     bytes: AtomicU64,

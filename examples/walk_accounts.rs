@@ -1,5 +1,5 @@
-//! Walks the newest version of every account on all cores, and prints the number of accounts and
-//! their lamports per owner:
+//! Visits the newest version of every account on all cores, and prints the number of accounts and
+//! their lamports for each owner:
 //! `cargo run --release --example walk_accounts -- ARCHIVE|LEDGER [INCREMENTAL]`
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use slotpress::verify::VerifyOptions;
 use slotpress::{NoProgress, Snapshot};
 
 /// Number of owners that are printed.
-const SHOWN: usize = 20;
+const OWNERS_SHOWN: usize = 20;
 
 #[derive(Default)]
 struct Sums {
@@ -21,7 +21,7 @@ struct Sums {
     lamports: u64,
 }
 
-/// Sums per owner, of the accounts that a worker visits.
+/// Sums for each owner, over the accounts that a worker visits.
 #[derive(Default)]
 struct Owners(HashMap<Address, Sums>);
 
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args_os().skip(1).map(PathBuf::from);
     let input = arguments.next().ok_or("usage: walk_accounts ARCHIVE|LEDGER [INCREMENTAL]")?;
     let snapshot = match arguments.next() {
-        Some(_) if input.is_dir() => return Err("a ledger takes no INCREMENTAL".into()),
+        Some(_) if input.is_dir() => return Err("a ledger needs no INCREMENTAL".into()),
         Some(incremental) => Snapshot::pair(input, incremental),
         None if input.is_dir() => Snapshot::ledger(input),
         None => Snapshot::archive(input),
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut owners: Vec<_> = all.0.into_iter().collect();
     owners.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.accounts));
-    for (owner, sums) in owners.iter().take(SHOWN) {
+    for (owner, sums) in owners.iter().take(OWNERS_SHOWN) {
         println!("{:>12} {:>24} {owner}", sums.accounts, sums.lamports);
     }
     // If the state were wrong, `visit_accounts` would have returned an error.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""licences.py TARGET   the licence texts of every crate that the program for this target contains, for its packages."""
+"""licences.py TARGET   prints the licence texts of all crates in the program for TARGET, for its packages."""
 
 import json
 import pathlib

@@ -80,7 +80,7 @@ fn the_state_of_an_exact_slot_is_archived() {
 #[test]
 fn impossible_replays_are_refused_before_restoring() {
     for (archives, blocks, slot, words) in [
-        (&[FULL_26][..], "30,31,40", "40", "an archive of slot 29 or later is needed, and the newest is of 26"),
+        (&[FULL_26][..], "30,31,40", "40", "an archive of slot 29 or later is needed, and the newest is of slot 26"),
         (&[FULL_26], "25,26,39,41", "40", "no block of slot 40"),
         (&[FULL_26], "", "40", "no blocks"),
         (&[FULL_26], "20,40", "25", "no archive of slot 25 or before"),
@@ -96,5 +96,5 @@ fn impossible_replays_are_refused_before_restoring() {
     let setup = Setup::new(&[FULL_26, INCREMENTAL_26_40], "40");
     let output = setup.run("40");
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("slot 40 is there"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("slot 40 is archived already"), "{output:?}");
 }
