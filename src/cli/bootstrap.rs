@@ -151,7 +151,7 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     }
     let age = match plan.candidate.age {
         Some(_) => "age: [{age_slots}, ]{age_seconds} now; about {expected_age_seconds} at boot",
-        None => "age: unknown: neither an RPC server nor the time of the file shows it",
+        None => "age: unknown: neither an RPC server nor a bank file shows it",
     };
     let resume = "resume: [{kept_bytes} of a download that was interrupted]";
     let replaces = "replaces: [{existing}, moved aside at the end]";
