@@ -2,9 +2,10 @@
 //! own.
 //!
 //! A run is one pass over all pieces. A warm-up of at most half a second comes first and is not
-//! counted: it maps memory and lets the cores reach a steady clock. Contexts and buffers are reused between pieces and
-//! runs, as in `archive`. Afterwards, every piece is decompressed once and compared, which is the
-//! warm-up for decompressing; a codec that does not restore the same bytes is an error.
+//! counted: it maps memory and lets the cores reach a steady clock. Contexts and buffers are reused
+//! between pieces and runs, as in `archive`. After the runs of compressing, every piece is decompressed
+//! once and compared, which is the warm-up for decompressing; a codec that does not restore the same
+//! bytes is an error.
 //!
 //! Clustering of records is measured as part of compressing; decompressed frames are then compared with
 //! the clustered ones.

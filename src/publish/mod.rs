@@ -78,7 +78,8 @@ pub struct PublishOptions {
     pub writer: Option<Writer>,
     /// Format, level, frames, threads and memory of the published archives.
     pub encoding: EncodingOptions,
-    /// Checks that are made before an archive is published. Default: all, including the state.
+    /// Checks that are made before an archive is published. Default: all, including the state, which is
+    /// never checked for an incremental archive of the validator.
     pub check: CheckOptions,
     /// Publishes archives as they are after checking them, without recompressing. Default: false.
     pub as_is: bool,

@@ -21,10 +21,9 @@ use serde_json::Value;
 
 use crate::common::{json_lines, slotpress};
 
-/// Runs `levels --json` with one short run each, and returns its lines.
+/// Runs `levels --json` with one short run of each measurement, and returns its lines.
 pub fn run_levels(input: &Path, arguments: &[&str]) -> Vec<Value> {
-    let short = ["levels", "--json", "--repeat", "1", "--min-time", "0"];
-    json_lines(slotpress().args(short).args(arguments).arg(input))
+    json_lines(slotpress().args(QUICK_LEVELS).arg("--json").args(arguments).arg(input))
 }
 
 /// Runs a command with `--json` on an input, and returns its lines.
@@ -35,7 +34,7 @@ pub fn run_with_json(arguments: &[&str], input: &Path) -> Vec<Value> {
 /// Arguments of `levels` for one short run of each measurement.
 pub const QUICK_LEVELS: [&str; 5] = ["levels", "--repeat", "1", "--min-time", "0"];
 
-/// Prepares `levels frames` with one short run for each size.
+/// Creates the command `levels frames` with one short run for each size.
 pub fn frames_command(arguments: &[&str]) -> Command {
     let mut command = slotpress();
     command.args(["levels", "frames", "--min-time", "0"]).args(arguments);

@@ -45,7 +45,7 @@ pub struct PreparedArchive {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum IndexStep<'a> {
+pub enum IndexChange<'a> {
     /// Prunes, and repairs `latest.json` if a killed run has left it different from the index.
     Repair,
     /// Prunes archives that may be removed once this archive is published, except those that
@@ -190,7 +190,7 @@ impl IndexedStore {
     /// loses a document, or if other programs keep changing the documents.
     pub fn update(
         &self,
-        step: IndexStep<'_>,
+        change: IndexChange<'_>,
         keep: &Keep,
         on_prune: &mut dyn FnMut(Vec<String>) -> Result<()>,
         progress: &dyn Progress,
@@ -205,17 +205,17 @@ impl IndexedStore {
             let latest_condition = latest.map_or(Condition::Absent, |latest| if_unchanged(latest.etag));
             let mut index = self.read(progress)?;
             let now = clock::now();
-            let next = match step {
-                IndexStep::MakeRoom(ready) => Some(ready),
-                IndexStep::Add(ready) => {
+            let next = match change {
+                IndexChange::MakeRoom(ready) => Some(ready),
+                IndexChange::Add(ready) => {
                     index.add(ready, now);
                     None
                 }
-                IndexStep::Repair => None,
+                IndexChange::Repair => None,
             };
             let pruned = index.prune(keep, next, now);
             let is_latest_correct = names_of(latest_catalog.archives()) == names_of(&index.newest_pair());
-            if !matches!(step, IndexStep::Add(_)) && pruned.is_empty() && is_latest_correct {
+            if !matches!(change, IndexChange::Add(_)) && pruned.is_empty() && is_latest_correct {
                 return Ok(index);
             }
             if !pruned.is_empty() {

@@ -13,7 +13,7 @@ use slotpress_read::{Catalog, LocalFile, Tail, remove_stale_files};
 use slotpress_stores::{Attribute, Store, Upload, UploadState, headers_of};
 
 use super::PublishRun;
-use super::index::{IndexStep, IndexedStore, PreparedArchive, TargetIndex};
+use super::index::{IndexChange, IndexedStore, PreparedArchive, TargetIndex};
 use super::pins::{LinkResult, check_target, link_archive};
 use crate::publish::decide::choose::ArchiveSet;
 use crate::publish::journal::BegunUpload;
@@ -80,7 +80,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     /// Reads the target's index, and publishes archives that it lacks until no more are ready.
     fn publish_all(&mut self) -> Result<()> {
         if let Some(indexed) = IndexedStore::open(&self.store)? {
-            self.update_index(&indexed, IndexStep::Repair)?;
+            self.update_index(&indexed, IndexChange::Repair)?;
         }
         loop {
             self.contents.free_bytes = self.store.dir().and_then(free_bytes);
@@ -97,17 +97,17 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let indexed = IndexedStore::open_or_create(&self.store)?;
         let bytes = ready.archive.size_bytes;
         if self.store.dir().is_some_and(|dir| !has_room(dir, bytes)) {
-            self.update_index(&indexed, IndexStep::MakeRoom(ready))?;
+            self.update_index(&indexed, IndexChange::MakeRoom(ready))?;
         }
         match self.put(ready) {
             // The disk may be full although free space is reported, for example because of a quota.
             Err(error) if self.store.dir().is_some() && error.kind() == ErrorKind::NoSpace => {
-                self.update_index(&indexed, IndexStep::MakeRoom(ready))?;
+                self.update_index(&indexed, IndexChange::MakeRoom(ready))?;
                 self.put(ready).map_err(no_room_error)?;
             }
             result => result?,
         }
-        self.update_index(&indexed, IndexStep::Add(ready))?;
+        self.update_index(&indexed, IndexChange::Add(ready))?;
         if let Some(dir) = self.store.dir() {
             dir.check_path()?;
         }
@@ -126,11 +126,11 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         self.run.journal.change(|entries| change(&mut entries.targets.entry(name).or_default().pending_deletes))
     }
 
-    fn update_index(&mut self, indexed: &IndexedStore, step: IndexStep<'_>) -> Result<()> {
+    fn update_index(&mut self, indexed: &IndexedStore, change: IndexChange<'_>) -> Result<()> {
         let options = self.run.options;
         let keep = options.keep.within(options.keep.within.max(options.grace));
         let mut on_prune = |names: Vec<String>| self.change_pending_deletes(|pending| pending.extend(names));
-        let index = indexed.update(step, &keep, &mut on_prune, self.run.progress)?;
+        let index = indexed.update(change, &keep, &mut on_prune, self.run.progress)?;
         self.contents.published = ArchiveSet::from_archives(index.catalog.archives());
         self.delete_pending(indexed, &index)?;
         self.contents.index = index.catalog;

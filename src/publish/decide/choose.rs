@@ -11,27 +11,27 @@ use super::{Planner, TargetState};
 
 /// Identifies an archive, regardless of its compression. Keys of full archives sort first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StateKey {
+pub struct ArchiveKey {
     pub base_slot: Option<u64>,
     pub slot: u64,
     pub hash: Hash,
 }
 
-impl StateKey {
+impl ArchiveKey {
     pub fn to_full(self) -> Self {
         Self { base_slot: None, ..self }
     }
 }
 
-pub fn key_of(name: &ArchiveName) -> StateKey {
-    StateKey { base_slot: name.base_slot, slot: name.slot, hash: name.hash }
+pub fn key_of(name: &ArchiveName) -> ArchiveKey {
+    ArchiveKey { base_slot: name.base_slot, slot: name.slot, hash: name.hash }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveSet {
-    pub keys: BTreeSet<StateKey>,
+    pub keys: BTreeSet<ArchiveKey>,
     /// Archives that `rebase` made: they are never the newest.
-    pub rebased: BTreeSet<StateKey>,
+    pub rebased: BTreeSet<ArchiveKey>,
 }
 
 impl ArchiveSet {
@@ -46,7 +46,7 @@ impl ArchiveSet {
         set
     }
 
-    fn full_keys(&self) -> impl DoubleEndedIterator<Item = &StateKey> {
+    fn full_keys(&self) -> impl DoubleEndedIterator<Item = &ArchiveKey> {
         self.keys.iter().filter(|key| key.base_slot.is_none())
     }
 
@@ -55,7 +55,7 @@ impl ArchiveSet {
     }
 
     fn newest_incremental_on(&self, base: u64) -> Option<u64> {
-        let is_counted = |key: &&StateKey| key.base_slot == Some(base) && !self.rebased.contains(*key);
+        let is_counted = |key: &&ArchiveKey| key.base_slot == Some(base) && !self.rebased.contains(*key);
         self.keys.iter().rev().find(is_counted).map(|key| key.slot)
     }
 
@@ -78,11 +78,11 @@ impl ArchiveSet {
 
     /// Returns the missing rebases of the newest full archive onto each of the `count` full archives
     /// before it.
-    fn missing_rebases(&self, count: usize) -> BTreeSet<StateKey> {
+    fn missing_rebases(&self, count: usize) -> BTreeSet<ArchiveKey> {
         let mut fulls = self.full_keys().rev();
         let Some(newest) = fulls.next() else { return BTreeSet::new() };
         let older = fulls.filter(|full| full.slot < newest.slot).take(count);
-        let rebases = older.map(|full| StateKey { base_slot: Some(full.slot), ..*newest });
+        let rebases = older.map(|full| ArchiveKey { base_slot: Some(full.slot), ..*newest });
         rebases.filter(|key| !self.keys.contains(key)).collect()
     }
 }
@@ -105,19 +105,19 @@ impl TargetState {
     }
 
     /// True if the target is a directory that has both full archives from which the rebase is made.
-    pub fn can_rebase(&self, rebase: &StateKey) -> bool {
+    pub fn can_rebase(&self, rebase: &ArchiveKey) -> bool {
         let keys = &self.published().keys;
-        let is_base = |key: &StateKey| key.base_slot.is_none() && Some(key.slot) == rebase.base_slot;
+        let is_base = |key: &ArchiveKey| key.base_slot.is_none() && Some(key.slot) == rebase.base_slot;
         self.is_dir && keys.contains(&rebase.to_full()) && keys.iter().any(is_base)
     }
 }
 
 impl Planner<'_> {
-    pub fn retry_of(&self, key: &StateKey) -> Retry {
+    pub fn retry_of(&self, key: &ArchiveKey) -> Retry {
         self.retries.get(key).copied().unwrap_or_default()
     }
 
-    fn candidates(&self) -> BTreeMap<StateKey, &ListedArchive> {
+    fn candidates(&self) -> BTreeMap<ArchiveKey, &ListedArchive> {
         // A pinned archive takes precedence over a seen one of the same state, which may vanish.
         let mut candidates = BTreeMap::new();
         for archive in self.scan.seen.iter().chain(&self.scan.pinned) {
@@ -132,10 +132,10 @@ impl Planner<'_> {
     }
 
     /// Returns the ready archives that `rebase` made from a full archive on a target.
-    pub fn ready_rebases(&self) -> BTreeSet<StateKey> {
+    pub fn ready_rebases(&self) -> BTreeSet<ArchiveKey> {
         let ready = self.scan.ready.iter().map(|ready| &ready.archive);
         let mut rebased = ArchiveSet::from_archives(ready).rebased;
-        let is_published = |key: &StateKey| self.targets.iter().any(|target| target.published().keys.contains(key));
+        let is_published = |key: &ArchiveKey| self.targets.iter().any(|target| target.published().keys.contains(key));
         rebased.retain(|rebase| is_published(&rebase.to_full()));
         rebased
     }
@@ -155,7 +155,7 @@ impl Planner<'_> {
 
     /// True if an archive may be prepared: full ones always, incremental ones when their turn
     /// comes. An archive that failed keeps its turn.
-    fn has_turn(&self, key: &StateKey) -> bool {
+    fn has_turn(&self, key: &ArchiveKey) -> bool {
         let is_incremental_due = if self.options.once {
             !self.has_begun_incremental
         } else {
@@ -252,14 +252,14 @@ impl Planner<'_> {
 
     /// Returns the rebases that a target lacks, or will lack once it has the full archive that is ready
     /// for it.
-    pub fn missing_rebases(&self, target: &TargetState) -> BTreeSet<StateKey> {
+    pub fn missing_rebases(&self, target: &TargetState) -> BTreeSet<ArchiveKey> {
         let published = target.published();
         let future = published.with_added(self.newest_ready(published, true));
         future.missing_rebases(self.options.rebase_onto)
     }
 
     /// Returns the rebases to be made; none while a newer full archive is to be prepared.
-    pub fn needed_rebases(&self) -> BTreeSet<StateKey> {
+    pub fn needed_rebases(&self) -> BTreeSet<ArchiveKey> {
         let mut needed = BTreeSet::new();
         for target in &self.targets {
             needed.extend(self.missing_rebases(target));

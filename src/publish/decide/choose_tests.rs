@@ -213,7 +213,7 @@ fn directory_with(names: &[ArchiveName]) -> TargetState {
     TargetState { is_dir: true, ..target_with(names) }
 }
 
-fn keys(names: &[ArchiveName]) -> BTreeSet<StateKey> {
+fn keys(names: &[ArchiveName]) -> BTreeSet<ArchiveKey> {
     names.iter().map(key_of).collect()
 }
 
@@ -333,7 +333,7 @@ proptest! {
         let plain = new_planner();
         let mut planner = new_planner();
         while let Some(next) = planner.needed_rebases().last().copied() {
-            let StateKey { base_slot, slot, .. } = next;
+            let ArchiveKey { base_slot, slot, .. } = next;
             prop_assert!(planner.targets.iter().any(|target| target.can_rebase(&next)));
             prop_assert!(base_slot < Some(slot));
             prop_assert!(!planner.ready_rebases().contains(&next), "made twice: {next:?}");
@@ -347,7 +347,7 @@ proptest! {
         for is_published in [false, true] {
             prop_assert_eq!((next_prepared(&planner), planner.choose_pins()), (next_prepared(&plain), plain.choose_pins()));
             let unneeded = |planner: &Planner<'_>| keys(&planner.find_unneeded().into_iter().cloned().collect::<Vec<_>>());
-            let ordinary: BTreeSet<StateKey> = unneeded(&planner).difference(&planner.ready_rebases()).copied().collect();
+            let ordinary: BTreeSet<ArchiveKey> = unneeded(&planner).difference(&planner.ready_rebases()).copied().collect();
             prop_assert_eq!(ordinary, unneeded(&plain));
             for number in 0..planner.targets.len() {
                 let next = planner.next_ordinary(&planner.targets[number]);

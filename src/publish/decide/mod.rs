@@ -19,7 +19,7 @@ use slotpress_format::ArchiveName;
 use slotpress_read::catalog::ListedArchive;
 use slotpress_stores::Target;
 
-use self::choose::{StateKey, key_of};
+use self::choose::{ArchiveKey, key_of};
 use self::retry::{NextAttempt, Retry};
 use super::PublishOptions;
 use super::act::index::PreparedArchive;
@@ -108,11 +108,11 @@ pub struct Planner<'a> {
     rebasing: Option<RebaseTask>,
     /// Next attempts for archives that are damaged, that cannot be pinned, that no current client
     /// loads, or whose preparation or rebase failed.
-    retries: BTreeMap<StateKey, Retry>,
+    retries: BTreeMap<ArchiveKey, Retry>,
     damaged: Vec<DamagedArchive>,
     stale_pins: Vec<ArchiveName>,
     /// Archives that were left out, and the errors with which a run with `--once` ends.
-    left_out: BTreeMap<StateKey, (ArchiveName, Error)>,
+    left_out: BTreeMap<ArchiveKey, (ArchiveName, Error)>,
     has_begun_incremental: bool,
     scan_retry: Retry,
     /// Tasks that have ended, until a scan that began later is recorded.
@@ -165,11 +165,11 @@ impl<'a> Planner<'a> {
     /// archives that have changed or no longer exist.
     pub fn record_scan(&mut self, scan: ScanResult, ended_count: usize) {
         self.scan = scan;
-        let seen: BTreeMap<StateKey, FileIdentity> =
+        let seen: BTreeMap<ArchiveKey, FileIdentity> =
             self.scan.seen.iter().map(|archive| (key_of(&archive.name), FileIdentity::from(archive))).collect();
         let pinned = self.scan.pinned.iter().map(|archive| key_of(&archive.name));
         let rebases = self.targets.iter().flat_map(|target| self.missing_rebases(target)).chain(self.ready_rebases());
-        let existing: BTreeSet<StateKey> = seen.keys().copied().chain(pinned).chain(rebases).collect();
+        let existing: BTreeSet<ArchiveKey> = seen.keys().copied().chain(pinned).chain(rebases).collect();
         self.retries.retain(|key, retry| match retry.next {
             NextAttempt::AfterChange(file) => seen.get(key) == Some(&file),
             _ => existing.contains(key),
@@ -213,7 +213,7 @@ impl<'a> Planner<'a> {
             return None;
         }
         let target_number = self.targets.iter().position(|target| target.can_rebase(&next))?;
-        let StateKey { base_slot, slot, hash } = next;
+        let ArchiveKey { base_slot, slot, hash } = next;
         let compression = self.options.encoding.codec.compression();
         let name = ArchiveName { base_slot, slot, hash, compression };
         self.rebasing = Some(RebaseTask { name, target_number, stop: CancelToken::default() });

@@ -14,7 +14,7 @@ use slotpress_read::{Catalog, Keep};
 
 use self::publish_runs::{OutsideEvent, RandomOptions, TargetCondition};
 use self::seeded_rng::SeededRng;
-use super::choose::{ArchiveSet, StateKey, key_of};
+use super::choose::{ArchiveKey, ArchiveSet, key_of};
 use super::*;
 use crate::publish::act::pins::PinResult;
 
@@ -51,8 +51,8 @@ impl Drop for SeedPrinter {
 #[derive(Debug)]
 struct SimulatedTarget {
     condition: TargetCondition,
-    files: BTreeSet<StateKey>,
-    index: BTreeMap<StateKey, ListedArchive>,
+    files: BTreeSet<ArchiveKey>,
+    index: BTreeMap<ArchiveKey, ListedArchive>,
     is_busy: bool,
     sending: Option<PreparedArchive>,
 }
@@ -64,19 +64,19 @@ struct Simulation<'a> {
     now: Instant,
     unix_seconds: u64,
     last_inode: u64,
-    seen: BTreeMap<StateKey, ListedArchive>,
-    pinned: BTreeMap<StateKey, ListedArchive>,
-    ready: BTreeMap<StateKey, PreparedArchive>,
-    damaged: BTreeSet<StateKey>,
-    refused: BTreeMap<StateKey, (ArchiveName, FileIdentity)>,
-    pins: BTreeMap<StateKey, FileIdentity>,
+    seen: BTreeMap<ArchiveKey, ListedArchive>,
+    pinned: BTreeMap<ArchiveKey, ListedArchive>,
+    ready: BTreeMap<ArchiveKey, PreparedArchive>,
+    damaged: BTreeSet<ArchiveKey>,
+    refused: BTreeMap<ArchiveKey, (ArchiveName, FileIdentity)>,
+    pins: BTreeMap<ArchiveKey, FileIdentity>,
     incremental_start: Option<u64>,
     targets: Vec<SimulatedTarget>,
     /// The archive that is being prepared, and the result once it is known.
     preparing: Option<(ArchiveName, Option<Result<()>>)>,
     rebasing: Option<RebaseTask>,
     /// Ready archives whose preparation was reported.
-    reported: BTreeSet<StateKey>,
+    reported: BTreeSet<ArchiveKey>,
     /// An archive that failed, and the time of the next attempt that was announced.
     announced: Option<(ArchiveName, Instant)>,
     is_calm: bool,
@@ -97,7 +97,7 @@ fn prepared_archive(archive: ListedArchive) -> PreparedArchive {
 
 impl Simulation<'_> {
     fn scan(&self) -> ScanResult {
-        let to_vec = |archives: &BTreeMap<StateKey, ListedArchive>| archives.values().cloned().collect::<Vec<_>>();
+        let to_vec = |archives: &BTreeMap<ArchiveKey, ListedArchive>| archives.values().cloned().collect::<Vec<_>>();
         ScanResult {
             seen: to_vec(&self.seen),
             pinned: to_vec(&self.pinned),
@@ -404,7 +404,7 @@ impl Simulation<'_> {
     /// Checks that each target has the newest sound archives that still exist, and that no files
     /// are left over.
     fn check_end(&self, seed: u64) {
-        let is_good = |key: &&StateKey| !self.damaged.contains(key);
+        let is_good = |key: &&ArchiveKey| !self.damaged.contains(key);
         let full = self.seen.keys().filter(is_good).filter(|key| key.base_slot.is_none()).max_by_key(|key| key.slot);
         for target in &self.targets {
             let newest = target.index.keys().filter(|key| key.base_slot.is_none()).map(|key| key.slot).max();
@@ -429,7 +429,7 @@ fn prune(target: &mut SimulatedTarget, keep: &Keep) {
     let catalog = Catalog::new(target.index.values().cloned());
     let plan = plan_prune(&catalog, keep, SystemTime::UNIX_EPOCH);
     let pruned = plan.iter().filter(|decision| decision.keep_reason.is_none());
-    let pruned: Vec<StateKey> = pruned.map(|decision| key_of(&decision.archive.name)).collect();
+    let pruned: Vec<ArchiveKey> = pruned.map(|decision| key_of(&decision.archive.name)).collect();
     target.index.retain(|key, _| !pruned.contains(key));
     target.files.retain(|key| !pruned.contains(key));
 }

@@ -23,8 +23,8 @@ fn invalid_codecs_are_usage_errors() {
     for (arguments, input, message) in cases {
         let assert = slotpress().args(["levels"]).args(arguments).arg(input).assert().code(2);
         let output = assert.get_output();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(errors.contains(message), "{arguments:?}: {errors}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(message), "{arguments:?}: {stderr}");
         assert!(output.stdout.is_empty(), "nothing is measured: {}", String::from_utf8_lossy(&output.stdout));
     }
 }

@@ -46,8 +46,8 @@ fn invalid_inputs_and_flags_are_refused() {
     for (input, arguments, code, message) in cases {
         let assert = slotpress().args(["levels"]).args(arguments).arg(input).assert().code(code);
         let output = assert.get_output();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(errors.contains(message), "{}, {arguments:?}: {errors}", input.display());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(message), "{}, {arguments:?}: {stderr}", input.display());
         assert!(output.stdout.is_empty(), "nothing is measured: {}", String::from_utf8_lossy(&output.stdout));
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::{FULL_26, fixture, number, slotpress};
 use crate::levels::*;
 
-fn run_on_screen(arguments: &[&str], input: &Path) -> String {
+fn screen_output(arguments: &[&str], input: &Path) -> String {
     let assert = slotpress().args(arguments).arg(input).assert().success();
     let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -32,7 +32,7 @@ fn every_codec_is_compared_with_zstd() {
     });
     assert_eq!(names, expected, "the codec with which others are compared comes first");
     let output_bytes = |name: &str| {
-        let index = names.iter().position(|known| known.replace('"', "") == name).expect("measured");
+        let index = names.iter().position(|other| other.replace('"', "") == name).expect("measured");
         number(&lines[index], "output_bytes")
     };
     assert_eq!(output_bytes("none 0"), number(&lines[6], "input_bytes"));
@@ -44,13 +44,13 @@ fn every_codec_is_compared_with_zstd() {
     let recommendation = lines.last().expect("lines");
     for choice in ["shortest_time", "smallest_size", "knee"] {
         let codec = recommendation[choice]["codec"].as_str().expect("a codec");
-        assert!(["zstd", "lz4"].contains(&codec), "archive cannot make {codec}");
+        assert!(["zstd", "lz4"].contains(&codec), "archive does not write {codec}");
     }
     let read = |path: &str| fs::read_to_string(path).expect("written");
     assert_eq!(read(&csv).lines().count(), 12);
     assert!(read(&html).contains("bzip2 1"));
 
-    let text = run_on_screen(&[&QUICK_LEVELS[..], &["--codec", codecs]].concat(), &fixture(FULL_26));
+    let text = screen_output(&[&QUICK_LEVELS[..], &["--codec", codecs]].concat(), &fixture(FULL_26));
     assert!(text.contains("\nzlib 9 "), "{text}");
     assert!(text.contains("against zstd 1"), "{text}");
     assert!(!text.contains("--format none"), "{text}");

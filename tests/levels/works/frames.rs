@@ -30,13 +30,13 @@ fn assert_adds_up(lines: Vec<Value>) -> Vec<Value> {
             let min = number(times, "min_seconds");
             let max = number(times, "max_seconds");
             assert!((min..=max).contains(&number(times, "average_seconds")), "{row}");
-            let mut before = min;
+            let mut previous = min;
             for (name, one_in) in [("p50", 2.0), ("p90", 10.0), ("p99", 1e2), ("p99_99", 1e4), ("p99_9999", 1e6)] {
                 let seconds = &times[format!("{name}_seconds")];
                 assert_eq!(seconds.is_null(), number(times, "samples") < one_in, "{name} of {row}");
                 if let Some(seconds) = seconds.as_f64() {
-                    assert!((before..=max).contains(&seconds), "{name} of {row}");
-                    before = seconds;
+                    assert!((previous..=max).contains(&seconds), "{name} of {row}");
+                    previous = seconds;
                 }
             }
         }
@@ -81,8 +81,8 @@ fn files_hold_what_the_screen_shows() {
     let screen = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     // The first line is the input's name, of any length.
     assert!(screen.lines().skip(1).all(|line| line.chars().count() <= 80), "{screen}");
-    for wanted in ["memory", "99.9999"] {
-        assert!(screen.contains(wanted), "{wanted}: {screen}");
+    for text in ["memory", "99.9999"] {
+        assert!(screen.contains(text), "{text}: {screen}");
     }
     let read = |name: &str| fs::read_to_string(path(name)).expect("written");
     // The fixture is small: larger frame sizes would give the same frames. The program leaves them out,

@@ -112,36 +112,37 @@ fn sizes_do_not_depend_on_the_kind_of_input() {
 /// A clustered archive and a verbatim one differ in length only by their frames and settings.
 #[test]
 fn clustered_sizes_are_those_of_archive() {
-    let same = SameContent::new();
-    let clustered_archive = archive_into(&same.dir.path().join("clustered"), &same.ledger, &["--layout", "clustered"]);
+    let content = SameContent::new();
+    let clustered_archive =
+        archive_into(&content.dir.path().join("clustered"), &content.ledger, &["--layout", "clustered"]);
     let bytes_beside_frames = |archive: &Path, frames_bytes: u64, settings: &str| {
         fs::metadata(archive).expect("there").len() - frames_bytes - settings.len() as u64
     };
-    let plain_bytes = measure_sizes(&same.archive).output_bytes;
-    for input in same.inputs() {
+    let plain_bytes = measure_sizes(&content.archive).output_bytes;
+    for input in content.inputs() {
         let lines = run_levels(&input, &[&FRAME_SIZE[..], &["--codec", "clustered:1"]].concat());
         let clustered_bytes = assert_row_adds_up(&lines[0]).output_bytes;
         assert!(clustered_bytes < plain_bytes, "{clustered_bytes}");
         assert_eq!(
             bytes_beside_frames(&clustered_archive, clustered_bytes, " layout=clustered"),
-            bytes_beside_frames(&same.archive, plain_bytes, ""),
+            bytes_beside_frames(&content.archive, plain_bytes, ""),
             "{clustered_bytes}"
         );
     }
 }
 
-/// Frames are found in four ways: in the plan of an archive, by the index, in a plain file, and by decoding. All give
-/// the same sample.
+/// Frames are found in four ways: in the plan of an archive, by the index, in a plain file, and by
+/// decoding. The samples are equal.
 #[test]
 fn samples_do_not_depend_on_the_kind_of_input() {
-    let same = SameContent::new();
-    let foreign = same.dir.path().join("foreign.tar.zst");
-    let plain = fs::File::open(&same.plain).expect("there");
+    let content = SameContent::new();
+    let foreign = content.dir.path().join("foreign.tar.zst");
+    let plain = fs::File::open(&content.plain).expect("there");
     fs::write(&foreign, zstd::encode_all(plain, 1).expect("zstd")).expect("written");
     let arguments = [&FRAME_SIZE[..], &["--levels", "1", "--sample", "300KiB"]].concat();
-    let whole = measure_sizes(&same.archive);
-    let first = assert_row_adds_up(&run_levels(same.ledger.path(), &arguments)[0]);
-    for input in same.inputs().into_iter().chain([foreign]) {
+    let whole = measure_sizes(&content.archive);
+    let first = assert_row_adds_up(&run_levels(content.ledger.path(), &arguments)[0]);
+    for input in content.inputs().into_iter().chain([foreign]) {
         let row = run_levels(&input, &arguments)[0].clone();
         let sample = assert_row_adds_up(&row);
         assert!(sample.input_bytes <= 300 * 1024, "{row}");
@@ -175,8 +176,9 @@ fn any_file_can_be_measured() {
 #[test]
 fn clustered_records_are_measured_too() {
     let lines = run_levels(&fixture(FULL_26), &["--levels", "1-4"]);
-    let row = |line: &Value| Some((line["codec"].as_str()?.to_string(), line["level"].as_i64()?));
-    let rows: Vec<_> = lines.iter().filter_map(row).map(|(codec, level)| format!("{codec} {level}")).collect();
+    let codec_and_level = |line: &Value| Some((line["codec"].as_str()?.to_string(), line["level"].as_i64()?));
+    let rows: Vec<_> =
+        lines.iter().filter_map(codec_and_level).map(|(codec, level)| format!("{codec} {level}")).collect();
     let expected = ["zstd 1", "zstd 2", "zstd 3", "zstd 4", "clustered 1", "clustered 2", "clustered 3"];
     assert_eq!(rows, expected);
     let sizes: Vec<u64> = lines[..7].iter().map(|line| assert_row_adds_up(line).output_bytes).collect();
@@ -184,8 +186,8 @@ fn clustered_records_are_measured_too() {
     assert!(sizes[6] < sizes[2], "{sizes:?}");
     assert!(lines[7]["measured_well_enough"].is_boolean(), "{}", lines[7]);
     // If codecs are named, only these are measured.
-    let named = run_levels(&fixture(FULL_26), &["--codec", "zstd", "--levels", "1"]);
-    assert_eq!(named.iter().filter_map(row).count(), 1);
+    let lines = run_levels(&fixture(FULL_26), &["--codec", "zstd", "--levels", "1"]);
+    assert_eq!(lines.iter().filter_map(codec_and_level).count(), 1);
 }
 
 /// The time is limited and announced. Levels that were not measured in time are named.

@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::common::{FULL_3500, fixture, json_lines, number, slotpress};
 
 fn run_link(arguments: &[&str]) -> Vec<Value> {
-    let short = ["levels", "link", "--json", "--repeat", "1", "--min-time", "0"];
-    json_lines(slotpress().args(short).args(arguments).arg(fixture(FULL_3500)))
+    let quick = ["levels", "link", "--json", "--repeat", "1", "--min-time", "0"];
+    json_lines(slotpress().args(quick).args(arguments).arg(fixture(FULL_3500)))
 }
 
 fn lines_of_type<'a>(lines: &'a [Value], name: &str) -> Vec<&'a Value> {
@@ -17,8 +17,8 @@ fn lines_of_type<'a>(lines: &'a [Value], name: &str) -> Vec<&'a Value> {
 
 #[test]
 fn json_lines_of_a_link_add_up() {
-    let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
-    let lines = run_link(&[&["--levels", "1,3"][..], &link[..]].concat());
+    let link_flags = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
+    let lines = run_link(&[&["--levels", "1,3"][..], &link_flags[..]].concat());
     let link = lines_of_type(&lines, "link")[0];
     assert_eq!(number(link, "bandwidth_bits_per_second"), 1e8);
     assert_eq!((number(link, "rtt_seconds"), number(link, "nodes")), (0.06, 3.0));
@@ -48,14 +48,14 @@ fn json_lines_of_a_link_add_up() {
     // Two pairs of levels, in two modes.
     let break_evens = lines_of_type(&lines, "link_break_even");
     assert_eq!(break_evens.len(), 4);
-    for found in break_evens {
-        let has_bandwidth = ["below", "above"].contains(&found["heavier_is_sooner"].as_str().expect("a range"));
-        assert_eq!(found["bits_per_second"].is_number(), has_bandwidth, "{found}");
+    for break_even in break_evens {
+        let range = break_even["heavier_is_sooner"].as_str().expect("a range");
+        assert_eq!(break_even["bits_per_second"].is_number(), ["below", "above"].contains(&range), "{break_even}");
     }
     for choice in lines_of_type(&lines, "link_recommendation") {
         let field = format!("{}_seconds", choice["way"].as_str().expect("a mode"));
-        let least = rows.iter().map(|row| number(row, &field)).fold(f64::INFINITY, f64::min);
-        assert!(number(choice, "seconds") <= least * 1.0101, "{choice}");
+        let shortest = rows.iter().map(|row| number(row, &field)).fold(f64::INFINITY, f64::min);
+        assert!(number(choice, "seconds") <= shortest * 1.0101, "{choice}");
         assert!(choice["flag"].as_str().is_some_and(|flag| flag.starts_with("--")));
     }
 }
@@ -63,9 +63,9 @@ fn json_lines_of_a_link_add_up() {
 /// Over a very slow link, only the size matters; over a very fast one, only the time for compressing.
 #[test]
 fn the_recommendation_follows_the_link() {
-    let flag = |bandwidth: &str, more: &[&str]| {
+    let flag = |bandwidth: &str, other_flags: &[&str]| {
         let arguments = ["--levels", "-100,19", "--bandwidth", bandwidth, "--read-rate", "100TB/s"];
-        let lines = run_link(&[&arguments[..], more].concat());
+        let lines = run_link(&[&arguments[..], other_flags].concat());
         let choices = lines_of_type(&lines, "link_recommendation");
         let choice = choices.iter().find(|choice| choice["way"] == "store_and_forward").expect("one per mode");
         choice["flag"].as_str().expect("a flag").to_string()
@@ -103,8 +103,8 @@ fn the_screen_and_the_file_show_the_link() {
 fn a_budget_bounds_the_time() {
     let flags = ["--levels", "1,3,9", "--bandwidth", "100Mbit", "--budget", "0s", "--repeat", "1", "--min-time", "0"];
     let output = slotpress().args(["levels", "link"]).args(flags).arg(fixture(FULL_3500)).output().expect("runs");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{errors}");
-    assert!(errors.contains("not measured within 0 s: "), "{errors}");
-    assert!(errors.contains("zstd 9; give a larger --budget"), "{errors}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("not measured within 0 s: "), "{stderr}");
+    assert!(stderr.contains("zstd 9; give a larger --budget"), "{stderr}");
 }

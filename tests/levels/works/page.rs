@@ -22,11 +22,11 @@ fn the_page_loads_nothing() {
     let html =
         fs::read_to_string(make_page(dir.path(), &["levels", "--levels", "1-3", "--repeat", "1"])).expect("a page");
     // The name of the SVG language looks like an address, but is not loaded.
-    let rest = html.replace("http://www.w3.org/2000/svg", "");
-    for outside in ["http:", "https:", "//", "@import", "url(", "src="] {
-        let lines: Vec<&str> = rest.lines().filter(|line| line.contains(outside)).collect();
+    let without_namespace = html.replace("http://www.w3.org/2000/svg", "");
+    for reference in ["http:", "https:", "//", "@import", "url(", "src="] {
+        let lines: Vec<&str> = without_namespace.lines().filter(|line| line.contains(reference)).collect();
         let is_comment = |line: &&str| line.starts_with("// ");
-        assert!(lines.iter().all(is_comment), "{outside}: {lines:?}");
+        assert!(lines.iter().all(is_comment), "{reference}: {lines:?}");
     }
     assert!(html.starts_with("<!doctype html>"));
     assert!(html.trim_end().ends_with("</html>"));
@@ -61,11 +61,11 @@ fn the_pages_of_sizes_and_frames_work_in_a_browser() {
 /// Script that finds pairs of texts in one picture that overlap. Fonts may differ by a pixel.
 const COLLISIONS: &str = "
     const box = (text) => text.getBBox();
-    const meet = (a, b) => a.x + 1 < b.x + b.width && b.x + 1 < a.x + a.width
+    const overlap = (a, b) => a.x + 1 < b.x + b.width && b.x + 1 < a.x + a.width
         && a.y + 3 < b.y + b.height && b.y + 3 < a.y + a.height;
     return [...document.querySelectorAll('svg')].flatMap((svg) => {
         const texts = [...svg.querySelectorAll('text')];
-        return texts.flatMap((text, index) => texts.slice(index + 1).filter((other) => meet(box(text), box(other)))
+        return texts.flatMap((text, index) => texts.slice(index + 1).filter((other) => overlap(box(text), box(other)))
             .map((other) => `${svg.getAttribute('aria-label')}: ${text.textContent} / ${other.textContent}`));
     })";
 
@@ -95,17 +95,17 @@ fn assert_page_works(arguments: &[&str], tables: &[&str], rows: Option<u64>) {
         assert_sorts_by_every_column(&browser, &table);
     }
 
-    // If a table is cut off, a line above it says so.
-    const SIGNS: &str = "return [...document.querySelectorAll('.scroll')].filter((box) =>
+    // If a table is cut off, a line above it says so, and only then.
+    const WRONG_LINES: &str = "return [...document.querySelectorAll('.scroll')].filter((box) =>
         box.scrollWidth > box.clientWidth !== (box.previousElementSibling.offsetHeight > 0)).length";
-    wait_for("lines above cut tables", || browser.evaluate(SIGNS) == 0);
+    wait_for("lines above cut tables", || browser.evaluate(WRONG_LINES) == 0);
     browser.assert_dark_and_narrow();
-    wait_for("lines above cut tables", || browser.evaluate(SIGNS) == 0);
+    wait_for("lines above cut tables", || browser.evaluate(WRONG_LINES) == 0);
     let count_lines = "return [...document.querySelectorAll('.more')].filter((line) => line.offsetHeight > 0).length";
     assert!(browser.evaluate(count_lines).as_u64() > Some(0), "a phone cuts tables");
 
     let log = browser.post("se/log", &json!({ "type": "browser" }));
-    assert_eq!(log, json!([]), "the console has no complaint");
+    assert_eq!(log, json!([]), "the console has messages");
 }
 
 /// A click on a heading sorts by that column; another click reverses the order. Words are sorted as
