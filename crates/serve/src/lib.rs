@@ -214,6 +214,7 @@ impl Server {
     }
 }
 
+/// Number of events that may wait to be logged.
 const LOG_EVENTS_MAX: usize = 4096;
 
 /// Interval for forwarding events and checking for an interruption.
@@ -304,7 +305,8 @@ fn start_runtime(threads: usize, name: &str) -> Result<Runtime> {
         .map_err(|error| spawn_error(&error))
 }
 
-/// Forwards events for [`EVENT_INTERVAL`], then reports the transfers that have ended by then.
+/// Forwards events until the end of an interval, or a full log of them while requests come faster than
+/// they are logged. Then reports the transfers that have ended.
 fn forward_events(
     events: &Receiver<Event>,
     transfers: &Transfers,
@@ -312,7 +314,8 @@ fn forward_events(
     on_event: &mut dyn FnMut(Event),
 ) {
     let start = Instant::now();
-    while let Ok(event) = events.recv_timeout(EVENT_INTERVAL.saturating_sub(start.elapsed())) {
+    for _ in 0..LOG_EVENTS_MAX {
+        let Ok(event) = events.recv_timeout(EVENT_INTERVAL.saturating_sub(start.elapsed())) else { break };
         on_event(event);
     }
     for finished in transfers.take_finished(quiet_time) {
@@ -322,11 +325,10 @@ fn forward_events(
 
 /// Returns a listening socket and its address with the actual port.
 fn bind(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
-    let failed = |error: std::io::Error| listen_error(address, &error);
-    let listener = runtime.block_on(TcpListener::bind(address));
-    let listener = listener.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    Ok((listener, address))
+    let to_listen_error = |error: std::io::Error| listen_error(address, &error);
+    let listener = runtime.block_on(TcpListener::bind(address)).map_err(to_listen_error)?;
+    let actual_address = listener.local_addr().map_err(to_listen_error)?;
+    Ok((listener, actual_address))
 }
 
 fn listen_error(address: SocketAddr, error: &std::io::Error) -> Error {
@@ -358,8 +360,25 @@ fn raise_descriptor_limit(connections: usize, progress: &dyn Progress) {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn zero_threads_count_as_one() {
-        assert!(super::start_runtime(0, "test").is_ok());
+        assert!(start_runtime(0, "test").is_ok());
+    }
+
+    /// The loop of `serve` checks for an interruption between two calls.
+    #[test]
+    fn forwarding_ends_although_events_keep_coming() {
+        let transfers = Transfers::new(true, Arc::new(Metrics::new()));
+        let (sender, events) = sync_channel(1);
+        sender.send(Event::Reloaded).expect("sent");
+        let mut forwarded = 0;
+        let mut forward_another = |event| {
+            forwarded += 1;
+            sender.send(event).expect("sent");
+        };
+        forward_events(&events, &transfers, Duration::ZERO, &mut forward_another);
+        assert_eq!(forwarded, LOG_EVENTS_MAX);
     }
 }
