@@ -38,7 +38,7 @@ async fn next_piece(
     let length = file.reader.piece_bytes(file.next_offset, max);
     file.admission.wait_for_rate(length).await;
     let piece = file.read_piece(length).await?;
-    file.running.advance(length);
+    file.running_request.advance(length);
     progress.end_step();
     file.next_offset = file.next_offset.saturating_add(length);
     file.last_piece = piece.clone();

@@ -52,7 +52,7 @@ impl Metrics {
     pub fn new() -> Self {
         let mut root = Registry::default();
         let registry = add_sub_registry(&mut root, "slotpress_serve");
-        let age = "Seconds since the newest archive that a node would choose was modified";
+        let age = "Age in seconds of the newest archive that a node would choose";
         let metrics = Self {
             sent_bytes: register(registry, "sent_bytes", "Bytes of archives sent"),
             transfers: register(registry, "transfers", "Running transfers"),

@@ -38,7 +38,7 @@ pub enum Content {
 #[derive(Debug)]
 pub struct FileContent {
     pub reader: Arc<RangeReader>,
-    pub running: RunningRequest,
+    pub running_request: RunningRequest,
     /// Admission whose limits apply: of the connection or, behind a proxy, of the request.
     pub admission: Arc<Admission>,
     pub next_offset: u64,
@@ -72,6 +72,7 @@ pub async fn answer(
     with_header(response, SERVER, "slotpress")
 }
 
+/// A request to the server of archives, and its client.
 struct Exchange<'a> {
     server: &'a Server,
     client: SocketAddr,
@@ -93,11 +94,11 @@ impl Exchange<'_> {
                 }
             }
         }
+        if !has_required_host(self.request) {
+            let response = reply(StatusCode::BAD_REQUEST, "A request needs exactly one Host field.\n");
+            return self.log(drop_head_body(self.request, response));
+        }
         let response = match self.request.method {
-            _ if !has_required_host(self.request) => {
-                let text = "A request needs exactly one Host field.\n";
-                reply(StatusCode::BAD_REQUEST, text)
-            }
             Method::GET | Method::HEAD | Method::OPTIONS if has_body => {
                 let text = "A request must not have a body.\n";
                 reply(StatusCode::PAYLOAD_TOO_LARGE, text)
@@ -225,13 +226,13 @@ impl Exchange<'_> {
         }
         if *method == Method::GET && !range.is_empty() {
             let transfers = &self.server.transfers;
-            let running = transfers.start_request(served.name, self.client, range.clone(), length_bytes);
+            let running_request = transfers.start_request(served.name, self.client, range.clone(), length_bytes);
             let io_hint = self.server.options.io_hint;
             let shared = self.server.files.share(served.file, &served.stat, io_hint);
             *response.body_mut() = Content::File(FileContent {
                 next_offset: range.start,
                 reader: Arc::new(RangeReader::new(shared, range)),
-                running,
+                running_request,
                 admission: self.admission.clone(),
                 last_piece: Bytes::new(),
             });
@@ -262,10 +263,10 @@ fn drop_head_body(request: &Parts, mut response: Reply) -> Reply {
 }
 
 fn answer_metrics(monitored: &dyn Monitored, request: &Parts) -> Reply {
+    if ![Method::GET, Method::HEAD].contains(&request.method) {
+        return not_allowed_reply("Only GET and HEAD are allowed.\n", "GET, HEAD");
+    }
     match request.uri.path() {
-        _ if ![Method::GET, Method::HEAD].contains(&request.method) => {
-            not_allowed_reply("Only GET and HEAD are allowed.\n", "GET, HEAD")
-        }
         "/metrics" => uncached_reply(metrics::CONTENT_TYPE, metrics::encode_text(&monitored.metrics())),
         "/healthz" => answer_health(monitored),
         _ => reply(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),

@@ -97,7 +97,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    fn report(&self, end: Instant) -> TransferReport {
+    fn report_until(&self, end: Instant) -> TransferReport {
         let mut report = self.report.clone();
         report.sent_bytes = self.sent_bytes.load(Relaxed);
         report.elapsed = end.saturating_duration_since(self.start);
@@ -172,7 +172,7 @@ impl Transfers {
     pub fn list(&self) -> Vec<TransferReport> {
         let now = Instant::now();
         let open = self.open.lock();
-        open.values().map(|transfer| transfer.report(now)).collect()
+        open.values().map(|transfer| transfer.report_until(now)).collect()
     }
 
     /// Removes and returns the transfers that have ended: none of their requests is running, and for
@@ -186,7 +186,7 @@ impl Transfers {
             if transfer.running_requests > 0 || !is_quiet {
                 return true;
             }
-            let report = transfer.report(transfer.last_change);
+            let report = transfer.report_until(transfer.last_change);
             self.metrics.count_ended_transfer(report.is_complete);
             finished.push(report);
             false
