@@ -8,7 +8,6 @@ mod works {
     mod page;
 }
 mod refused {
-    mod codecs;
     mod frames;
     mod inputs;
     mod link;

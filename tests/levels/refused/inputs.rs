@@ -25,7 +25,7 @@ fn invalid_inputs_and_flags_are_refused() {
     let renamed = path(FULL_26);
     fs::write(&renamed, b"<html>").expect("written");
     let csv_in_no_directory = path("no/such/directory.csv");
-    let cases: [(&Path, &[&str], i32, &str); 16] = [
+    let cases: [(&Path, &[&str], i32, &str); 23] = [
         (&archive, &["--levels", "10-1"], 2, "empty"),
         (&archive, &["--levels", "0"], 2, "out of range"),
         (&archive, &["--levels", "1-23"], 2, "out of range"),
@@ -37,6 +37,13 @@ fn invalid_inputs_and_flags_are_refused() {
         (&archive, &["--min-time=-1"], 2, "times look like"),
         (&archive, &["--slot", "26"], 2, "is a file, which has no slot"),
         (&archive, &["--csv", csv_in_no_directory.to_str().expect("UTF-8")], 2, "is not a directory"),
+        (&archive, &["--codec", "lz5"], 2, "not a codec"),
+        (&archive, &["--codec", "zlib:10"], 2, "out of range"),
+        (&archive, &["--codec", "lz4:3"], 2, "has no levels"),
+        (&archive, &["--codec", "zstd,"], 2, "missing"),
+        (&archive, &["--codec", "zlib", "--levels", "1"], 2, "--levels"),
+        (&archive, &["--codec", "lzo:2"], 2, "lzo: level 2 is out of range"),
+        (&path("empty"), &["--codec", "zlib"], 2, "empty"),
         (&path("empty"), &[], 2, "empty"),
         (&path("missing"), &[], 1, "no such file"),
         (&path("cut.tar.zst"), &[], 3, "cut off"),

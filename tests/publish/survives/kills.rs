@@ -2,10 +2,13 @@
 //! `latest.json` are whole at every moment. The next run finishes the work and unpins archives.
 
 use std::collections::BTreeSet;
+use std::fs;
 
+use crate::common::disk::Disk;
 use crate::common::strace::{number_of, trace};
 use crate::common::*;
 use crate::publish::setup::*;
+use crate::publish::works::running::PublishProcess;
 
 /// System calls that change directories, or make files durable.
 const CALLS: &str = "linkat,rename,renameat,renameat2,unlink,unlinkat,fsync,mkdir,mkdirat";
@@ -60,7 +63,7 @@ fn temporary_files_are_removed_at_the_next_start() {
     setup.publish_once(&[]);
     for dir in ["pinned", "ready"] {
         let temporary = setup.pins().join(dir).join("tmp-snapshot-archive-slotpress-0");
-        std::fs::write(temporary, "half of an archive").expect("written");
+        fs::write(temporary, "half of an archive").expect("written");
     }
     setup.publish_once(&[]);
     setup.assert_nothing_is_pinned();
@@ -99,29 +102,17 @@ fn a_panic_on_the_thread_of_a_target_is_reported() {
 #[test]
 fn a_full_target_gets_archives_once_it_has_room() {
     needs!("sys_admin", "mount", "umount");
-    use std::fs;
-    use std::process::Command;
-    let setup = Setup::with_pair();
-    let disk = setup.mirror();
-    let mount = |options: &str| {
-        let status = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&disk).status();
-        assert!(status.expect("runs").success());
-    };
-    mount("size=64k");
-    let failed_run = setup.run_once(&[]);
-    let published_without_room = read_latest(&disk);
-    mount("remount,size=64m");
-    let second_run = setup.run_once(&[]);
-    let published = read_latest(&disk);
-    let names = file_names(&disk);
-    assert!(Command::new("umount").arg(&disk).status().expect("runs").success());
-    assert_eq!(failed_run.status.code(), Some(1), "{}", String::from_utf8_lossy(&failed_run.stderr));
-    assert!(published_without_room.is_empty());
-    assert!(second_run.status.success(), "{}", String::from_utf8_lossy(&second_run.stderr));
-    assert_eq!(events_of_type(&parse_events(&second_run), "publish_prepared").len(), 0, "all were ready");
-    assert_eq!(published, [FULL_26, INCREMENTAL_26_40]);
+    let (setup, disk) = (Setup::with_pair(), Disk::mount("size=64k"));
+    let to = ["--to", text(disk.path())];
+    let output = setup.run_once(&to);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(read_latest(disk.path()).is_empty());
+    disk.remount("size=64m");
+    let events = setup.publish_once(&to);
+    assert_eq!(events_of_type(&events, "publish_prepared").len(), 0, "all were ready");
+    assert_eq!(read_latest(disk.path()), [FULL_26, INCREMENTAL_26_40]);
+    let names = file_names(disk.path());
     assert!(names.iter().all(|name| !name.starts_with("tmp-")), "{names:?}");
-    drop(fs::remove_dir(&disk));
     setup.assert_nothing_is_pinned();
 }
 
@@ -129,47 +120,30 @@ fn a_full_target_gets_archives_once_it_has_room() {
 #[test]
 fn a_target_that_becomes_full_is_pruned() {
     needs!("sys_admin", "mount", "umount");
-    use std::fs;
-    use std::path::PathBuf;
-    use std::process::Command;
-
-    use crate::publish::works::running::PublishProcess;
-    struct Mounted(PathBuf);
-    impl Drop for Mounted {
-        fn drop(&mut self) {
-            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-        }
-    }
-    let setup = Setup::new(&[&fixture(FULL_26)]);
-    let mount = |size: &str| {
-        let status = Command::new("mount").args(["-t", "tmpfs", "-o", size, "tmpfs"]).arg(setup.mirror()).status();
-        assert!(status.expect("runs").success());
-    };
-    mount("size=64m");
-    let _disk = Mounted(setup.mirror());
+    let (setup, disk) = (Setup::new(&[&fixture(FULL_26)]), Disk::mount("size=64m"));
     let keep = ["--as-is", "--keep-full", "1", "--keep-incremental", "0", "--grace", "1h"];
-    let running = PublishProcess::start(&setup, &keep);
-    running.wait_for_published(FULL_26);
+    let running = PublishProcess::start(&setup, &[&["--to", text(disk.path())], &keep[..]].concat());
+    let wait_until_latest = |name: &str| wait_for(name, || read_latest(disk.path()) == [name]);
+    wait_until_latest(FULL_26);
     let full_40 = &chain_archives()[2];
     setup.write(full_40);
-    running.wait_for_published(&name(full_40));
+    wait_until_latest(&name(full_40));
     setup.wait_until_nothing_is_pinned();
-    assert_eq!(setup.published().len(), 2, "both are younger than the grace");
+    assert_eq!(archives_in(disk.path()).len(), 2, "both are younger than the grace");
     // Dates the archives in the index to 1970, so that the grace of each is over.
-    let path = setup.mirror().join("api/v1/archives");
-    let mut index: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
+    let mut index = read_index(disk.path());
     for archive in index["archives"].as_array_mut().expect("archives") {
         archive["modified_unix_seconds"] = 1.into();
     }
-    fs::write(&path, index.to_string()).expect("written");
+    fs::write(disk.path().join("api/v1/archives"), index.to_string()).expect("written");
     // Another file fills the disk until the next archive lacks half of the oldest archive's length.
-    let free_bytes = rustix::fs::statvfs(setup.mirror()).map(|stat| stat.f_bavail * stat.f_frsize).expect("known");
-    let bytes_of = |path: PathBuf| fs::metadata(path).expect("metadata").len();
-    let remaining_bytes = bytes_of(fixture(FULL_3500)) - bytes_of(fixture(FULL_26)) / 2;
-    fs::write(setup.mirror().join("other"), vec![1; (free_bytes - remaining_bytes) as usize]).expect("written");
+    let free_bytes = rustix::fs::statvfs(disk.path()).map(|stat| stat.f_bavail * stat.f_frsize).expect("known");
+    let bytes_of = |name: &str| fs::metadata(fixture(name)).expect("metadata").len();
+    let remaining_bytes = bytes_of(FULL_3500) - bytes_of(FULL_26) / 2;
+    fs::write(disk.path().join("other"), vec![1; (free_bytes - remaining_bytes) as usize]).expect("written");
     setup.write(&fixture(FULL_3500));
-    running.wait_for_published(FULL_3500);
+    wait_until_latest(FULL_3500);
     let events = running.stop();
     assert_eq!(events_of_type(&events, "publish_failed").len(), 0, "{events:?}");
-    assert_eq!(read_latest(&setup.mirror()), [FULL_3500]);
+    assert_eq!(read_latest(disk.path()), [FULL_3500]);
 }
