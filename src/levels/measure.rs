@@ -433,4 +433,4 @@ struct Pass {
 
 #[cfg(test)]
 #[path = "measure_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -56,7 +56,7 @@ fn a_frame_that_does_not_round_trip_is_an_error() {
 }
 
 /// Interrupts after a number of checks.
-struct StopAfter(AtomicU64);
+pub(crate) struct StopAfter(pub(crate) AtomicU64);
 
 impl Progress for StopAfter {
     fn is_interrupted(&self) -> bool {

@@ -1,5 +1,4 @@
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 use proptest::prelude::*;
 use slotpress_base::{ErrorKind, NoProgress};
@@ -9,6 +8,7 @@ use slotpress_format::ledger::record::align8;
 use super::*;
 use crate::levels::codec::list::parse_codecs;
 use crate::levels::input::{ContentFrame, InputKind};
+use crate::levels::measure::tests::StopAfter;
 
 /// Lines of similar text, in frames of the given lengths.
 fn make_input(frame_lengths: &[usize]) -> Input {
@@ -109,15 +109,6 @@ fn pieces_are_spread_evenly() {
         pieces.iter().filter(|piece| (0..100_000).contains(&(piece.as_ptr() as usize).wrapping_sub(start)));
     assert_eq!(in_first_frame.count(), 20, "as many from each frame");
     assert_eq!(cut_frames(&input, 100, usize::MAX / 4000).len(), 2000);
-}
-
-/// Interrupts after a number of checks.
-struct StopAfter(AtomicU64);
-
-impl Progress for StopAfter {
-    fn is_interrupted(&self) -> bool {
-        self.0.fetch_sub(1, Relaxed) == 0
-    }
 }
 
 #[test]

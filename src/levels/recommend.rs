@@ -192,8 +192,7 @@ mod tests {
     use crate::levels::tests::row;
     use crate::levels::{Summary, Warning};
 
-    /// The table published in Agave's pull request 2729: level, size in GB,
-    /// seconds.
+    /// The table published in Agave's pull request 2729: level, size in GB, seconds.
     const PUBLISHED: [(i32, u64, f64); 10] = [
         (1, 87, 621.63),
         (2, 85, 718.25),
@@ -218,11 +217,17 @@ mod tests {
             .collect()
     }
 
-    #[test]
-    fn the_published_table_gives_levels_1_4_and_10() {
-        let recommendation = recommend(&rows(&PUBLISHED)).expect("ten levels");
+    /// Returns the levels for the shortest time, for the smallest size, and of the knee.
+    fn levels_of(recommendation: &Recommendation) -> [i32; 3] {
         let Recommendation { shortest_time, smallest_size, knee, .. } = recommendation;
-        assert_eq!((shortest_time.codec.level, smallest_size.codec.level, knee.codec.level), (1, 10, 4));
+        [shortest_time, smallest_size, knee].map(|choice| choice.codec.level)
+    }
+
+    #[test]
+    fn levels_are_recommended_from_the_published_table() {
+        let recommendation = recommend(&rows(&PUBLISHED)).expect("ten levels");
+        assert_eq!(levels_of(&recommendation), [1, 10, 4]);
+        let Recommendation { smallest_size, knee, .. } = recommendation;
         insta::assert_snapshot!(smallest_size.reason, @"no measured choice is smaller (8.0 % smaller than zstd 1 in 6.78 times its time)");
         insta::assert_snapshot!(knee.reason, @"5.7 % smaller than zstd 1 in 1.92 times its time");
     }
@@ -237,14 +242,7 @@ mod tests {
         rows[1].warnings.push(Warning::new("load", String::new()));
         assert_eq!((rows[1].time_factor_of(&rows[0]), rows[2].time_factor_of(&rows[0])), (1.25, 2.0));
         let recommendation = recommend(&rows).expect("three levels");
-        assert_eq!(
-            (
-                recommendation.shortest_time.codec.level,
-                recommendation.smallest_size.codec.level,
-                recommendation.knee.codec.level
-            ),
-            (1, 3, 2)
-        );
+        assert_eq!(levels_of(&recommendation), [1, 3, 2]);
         assert_eq!(recommendation.shortest_time.reason, "no measured choice takes less CPU time");
         assert!(recommendation.knee.reason.contains("in 1.25 times its CPU time"), "{}", recommendation.knee.reason);
     }
@@ -306,10 +304,9 @@ mod tests {
     fn few_levels_have_a_recommendation() {
         assert_eq!(recommend(&[]), None);
         let single = recommend(&rows(&PUBLISHED[..1])).expect("one level");
-        let levels = (single.shortest_time.codec.level, single.smallest_size.codec.level, single.knee.codec.level);
-        assert_eq!(levels, (1, 1, 1));
+        assert_eq!(levels_of(&single), [1, 1, 1]);
         let two = recommend(&rows(&PUBLISHED[..2])).expect("two levels");
-        assert_eq!((two.shortest_time.codec.level, two.smallest_size.codec.level, two.knee.codec.level), (1, 2, 1));
+        assert_eq!(levels_of(&two), [1, 2, 1]);
     }
 
     proptest! {

@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::levels::codec::{Encoder, FrameCodec};
+    use crate::levels::codec::{Encoder, FrameCodec, tests};
 
     fn assert_round_trips(content: &[u8], levels: &[i32]) {
         for level in levels.iter().copied() {
@@ -109,12 +109,7 @@ mod tests {
     }
 
     fn noise(length: usize, seed: u32) -> Vec<u8> {
-        let mut state = seed;
-        let next = |_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        };
-        (0..length).map(next).collect()
+        tests::noise(length, 256, seed)
     }
 
     #[test]

@@ -115,22 +115,22 @@ impl PinDir {
     /// Pins an archive by a copy that shares its blocks (a reflink). If only Agave writes archives, tries
     /// a hard link first.
     pub fn pin(&self, archive: &ListedArchive, writer: Option<Writer>) -> Result<PinResult> {
-        let why = match writer {
+        let reason = match writer {
             Some(Writer::Agave) => match self.pin_by_link(archive)? {
                 // Linking fails for another user's file and across mounts, but a reflink may still
                 // work.
-                PinResult::Impossible(why) => why,
+                PinResult::Impossible(reason) => reason,
                 result => return Ok(result),
             },
             _ => format!("{} cannot be cloned{OTHER_MOUNT}", archive.path().escaped()),
         };
         let result = self.pin_by_reflink(archive)?;
-        Ok(result.unwrap_or(PinResult::Impossible(why)))
+        Ok(result.unwrap_or(PinResult::Impossible(reason)))
     }
 
     fn pin_by_link(&self, archive: &ListedArchive) -> Result<PinResult> {
         let path = archive.path();
-        let why = match link_archive(archive, &self.pinned)? {
+        let reason = match link_archive(archive, &self.pinned)? {
             LinkResult::Made => return Ok(PinResult::Pinned),
             LinkResult::FileReplaced | LinkResult::Failed(Errno::EXIST) => return Ok(PinResult::NotYet),
             LinkResult::Failed(Errno::NOENT) => return Ok(PinResult::Gone),
@@ -139,8 +139,8 @@ impl PinDir {
             LinkResult::Failed(error @ (Errno::MLINK | Errno::OPNOTSUPP)) => error.to_string(),
             LinkResult::Failed(error) => return Err(Error::io("pin", &path, &error.into())),
         };
-        let why = format!("cannot link {}: {why}", path.escaped());
-        Ok(PinResult::Impossible(why))
+        let reason = format!("cannot link {}: {reason}", path.escaped());
+        Ok(PinResult::Impossible(reason))
     }
 
     /// Pins by a reflink; returns `None` if the file system has none. Meanwhile, holds the lock

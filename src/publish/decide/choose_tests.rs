@@ -29,7 +29,7 @@ fn ready_archives(names: &[ArchiveName]) -> Vec<PreparedArchive> {
     archives(names).into_iter().map(ready).collect()
 }
 
-fn ready_rebase(name: ArchiveName) -> PreparedArchive {
+pub(super) fn ready_rebase(name: ArchiveName) -> PreparedArchive {
     let mut rebased = ready_archives(&[name]).remove(0);
     let root = "1".repeat(64).parse().expect("a root");
     let location = FrameHashesLocation { offset_bytes: 0, frames: 1 };

@@ -29,17 +29,17 @@ impl Planner<'_> {
     }
 
     /// Leaves out an archive, and reports that once. A run with `--once` fails if a target lacks it.
-    pub fn leave_out(&mut self, name: ArchiveName, why: String, hint: &str) {
-        let message = format!("{name} was left out, and is not published: {why}");
+    pub fn leave_out(&mut self, name: ArchiveName, reason: String, hint: &str) {
+        let message = format!("{name} was left out, and is not published: {reason}");
         let error = Error::failed(&message).with_hint(hint.to_string());
         let previous = self.left_out.insert(key_of(&name), (name.clone(), error));
         if previous.is_none_or(|(_, error)| error.to_string() != message) {
-            self.report_skip(name, why);
+            self.report_skip(name, reason);
         }
     }
 
-    fn report_skip(&mut self, name: ArchiveName, why: impl Into<String>) {
-        self.events.push(PublishEvent::Skipped { name, why: why.into() });
+    fn report_skip(&mut self, name: ArchiveName, reason: impl Into<String>) {
+        self.events.push(PublishEvent::Skipped { name, why: reason.into() });
     }
 
     /// Records the result of a scan and of its actions. An error ends only a run with `--once`: a
@@ -70,9 +70,9 @@ impl Planner<'_> {
             }
             PinResult::NotYet => {}
             PinResult::Damaged(error) => self.refuse(archive.name, file, error),
-            PinResult::Impossible(why) => {
+            PinResult::Impossible(reason) => {
                 self.set_next_attempt(&archive.name, NextAttempt::AfterChange(file));
-                self.leave_out(archive.name, why, CANNOT_PIN_HINT);
+                self.leave_out(archive.name, reason, CANNOT_PIN_HINT);
             }
         }
     }

@@ -6,15 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 
 use slotpress_base::{Error, ErrorKind, Progress};
+use slotpress_format::SlotTime;
 use slotpress_format::ledger::names::*;
-use slotpress_format::{FrameHashesLocation, SlotTime};
+use slotpress_read::catalog::ListedArchive;
 use slotpress_read::catalog::prune::plan_prune;
-use slotpress_read::catalog::{FrameHashes, ListedArchive};
 use slotpress_read::{Catalog, Keep};
 
 use self::publish_runs::{OutsideEvent, RandomOptions, TargetCondition};
 use self::seeded_rng::SeededRng;
 use super::choose::{ArchiveKey, ArchiveSet, key_of};
+use super::choose_tests::ready_rebase;
 use super::*;
 use crate::publish::act::pins::PinResult;
 
@@ -302,11 +303,7 @@ impl Simulation<'_> {
                 Ok(())
             };
             if result.is_ok() {
-                let mut rebased = archive(name.base_slot, name.slot, 0);
-                let root = "1".repeat(64).parse().expect("a root");
-                let location = FrameHashesLocation { offset_bytes: 0, frames: 1 };
-                rebased.hashes = Some(FrameHashes { root, location, rebased_on: Some(name.hash) });
-                self.ready.insert(key_of(&name), prepared_archive(rebased));
+                self.ready.insert(key_of(&name), ready_rebase(name.clone()));
             }
             planner.queue_ended_task(EndedTask { name, result, elapsed: Duration::ZERO, source: None });
         }

@@ -75,7 +75,7 @@ impl<'a> Hooks<'a> {
             return Ok(());
         };
         let program = hook.program;
-        let failed = |why: String| Err(Error::failed(format!("{}: {why}", program.escaped())));
+        let failed = |reason: String| Err(Error::failed(format!("{}: {reason}", program.escaped())));
         match hook.child.try_wait() {
             Ok(Some(status)) if status.success() => Ok(()),
             Ok(Some(status)) => failed(format!("it failed ({status})")),
@@ -95,7 +95,8 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Runs the waiting hooks until the timeout, or until the user interrupts it. Returns the failures.
+    /// Runs the waiting hooks until all have ended, the timeout is over, or the user interrupts the run.
+    /// Returns their failures.
     pub fn end(&mut self, progress: &dyn Progress) -> Vec<Error> {
         let start = Instant::now();
         let mut failures = Vec::new();
