@@ -145,11 +145,15 @@ mod tests {
 
     use super::*;
 
-    fn run_hooks(dir: &Path, script: &str, count: usize, timeout: Duration) -> Vec<String> {
+    fn write_hook(dir: &Path, script: &str) -> PathBuf {
         let program = dir.join("hook");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
-        let options = PublishOptions::new("/snapshots", []).on_failed(program);
+        program
+    }
+
+    fn run_hooks(dir: &Path, script: &str, count: usize, timeout: Duration) -> Vec<String> {
+        let options = PublishOptions::new("/snapshots", []).on_failed(write_hook(dir, script));
         let mut hooks = Hooks::new(&options);
         hooks.timeout = timeout;
         for _ in 0..count {
@@ -178,7 +182,8 @@ mod tests {
 
     #[test]
     fn a_hook_that_hangs_is_killed() {
-        let options = PublishOptions::new("/snapshots", []).on_failed(PathBuf::from("/usr/bin/yes"));
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = PublishOptions::new("/snapshots", []).on_failed(write_hook(dir.path(), "sleep 1000"));
         let mut hooks = Hooks::new(&options);
         hooks.timeout = Duration::ZERO;
         let error = Error::failed("why");
