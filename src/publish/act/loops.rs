@@ -68,7 +68,7 @@ fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
     recompress(&options, &mut pins.ready_sink(), progress).map(drop)
 }
 
-/// Verifies an archive that is published without recompressing. This is stricter than the checks of
+/// Verifies an archive that is published without recompressing. `verify` is stricter than the checks of
 /// `recompress`, which tolerates packing errors because it packs the entries anew.
 fn check_as_is(path: &Path, check: CheckOptions, encoding: &EncodingOptions, progress: &dyn Progress) -> Result<()> {
     let EncodingOptions { threads, io_policy, .. } = encoding;

@@ -27,6 +27,16 @@ pub fn key_of(name: &ArchiveName) -> ArchiveKey {
     ArchiveKey { base_slot: name.base_slot, slot: name.slot, hash: name.hash }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ArchiveKind {
+    Full,
+    Incremental,
+}
+
+fn kind_of(name: &ArchiveName) -> ArchiveKind {
+    if name.base_slot.is_none() { ArchiveKind::Full } else { ArchiveKind::Incremental }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveSet {
     pub keys: BTreeSet<ArchiveKey>,
@@ -118,7 +128,7 @@ impl Planner<'_> {
     }
 
     fn candidates(&self) -> BTreeMap<ArchiveKey, &ListedArchive> {
-        // A pinned archive takes precedence over a seen one of the same state, which may vanish.
+        // Prefer a pinned archive to a seen one with the same key, which may vanish.
         let mut candidates = BTreeMap::new();
         for archive in self.scan.seen.iter().chain(&self.scan.pinned) {
             candidates.insert(key_of(&archive.name), archive);
@@ -164,23 +174,23 @@ impl Planner<'_> {
         key.base_slot.is_none() || self.retries.contains_key(key) || is_incremental_due
     }
 
-    /// Returns the full or incremental archives whose turn has come, and that a target will still want
-    /// when all ready archives are published. The newest comes last.
-    fn wanted_archives(&self, is_full: bool) -> Vec<&ListedArchive> {
+    /// Returns the archives of a kind whose turn has come, and that a target will still want when all
+    /// ready archives are published. The newest comes last.
+    fn wanted_archives(&self, kind: ArchiveKind) -> Vec<&ListedArchive> {
         let future = self.future_contents();
         let mut wanted = Vec::from_iter(self.candidates().into_values());
-        wanted.retain(|archive| archive.is_full() == is_full && self.has_turn(&key_of(&archive.name)));
+        wanted.retain(|archive| kind_of(&archive.name) == kind && self.has_turn(&key_of(&archive.name)));
         wanted.retain(|archive| future.iter().any(|target| target.wants(&archive.name)));
         wanted.sort_by_key(|archive| archive.name.slot);
         wanted
     }
 
-    fn choose_next(&self, is_full: bool) -> Option<&ListedArchive> {
+    fn choose_next(&self, kind: ArchiveKind) -> Option<&ListedArchive> {
         let is_eligible = |archive: &&ListedArchive| {
             let retry = self.retry_of(&key_of(&archive.name));
             !retry.yields_to_others(self.options.once, self.now)
         };
-        self.wanted_archives(is_full).into_iter().rfind(is_eligible)
+        self.wanted_archives(kind).into_iter().rfind(is_eligible)
     }
 
     /// Chooses the next archive to check and recompress: the newest full one, then the newest
@@ -189,22 +199,22 @@ impl Planner<'_> {
         if self.preparing.is_some() {
             return None;
         }
-        self.choose_next(true).or_else(|| self.choose_next(false))
+        self.choose_next(ArchiveKind::Full).or_else(|| self.choose_next(ArchiveKind::Incremental))
     }
 
     pub fn choose_pins(&self) -> PinChanges {
         let preparing = self.preparing.as_ref().map(key_of);
-        let next_full = self.choose_next(true);
+        let next_full = self.choose_next(ArchiveKind::Full);
         let mut needed: Vec<&ListedArchive> = Vec::new();
         needed.extend(preparing.and_then(|key| self.candidates().get(&key).copied()));
         // The newest full archive may be waiting after failures. It stays pinned until it is tried again.
-        needed.extend(self.wanted_archives(true).pop());
+        needed.extend(self.wanted_archives(ArchiveKind::Full).pop());
         needed.extend(next_full);
         // An incremental archive that is pinned while another one is prepared would be old when its
         // turn comes.
         if preparing.is_none() && next_full.is_none() {
-            needed.extend(self.wanted_archives(false).pop());
-            needed.extend(self.choose_next(false));
+            needed.extend(self.wanted_archives(ArchiveKind::Incremental).pop());
+            needed.extend(self.choose_next(ArchiveKind::Incremental));
         }
         let pinned = ArchiveSet::from_archives(&self.scan.pinned).keys;
         let bytes_max = self.options.pin_bytes.unwrap_or(u64::MAX);
@@ -239,13 +249,14 @@ impl Planner<'_> {
     /// newest incremental one based on it.
     pub fn next_ordinary(&self, target: &TargetState) -> Option<&ArchiveName> {
         let published = target.published();
-        self.newest_ready(published, true).or_else(|| self.newest_ready(published, false))
+        self.newest_ready(published, ArchiveKind::Full)
+            .or_else(|| self.newest_ready(published, ArchiveKind::Incremental))
     }
 
-    fn newest_ready(&self, published: &ArchiveSet, is_full: bool) -> Option<&ArchiveName> {
+    fn newest_ready(&self, published: &ArchiveSet, kind: ArchiveKind) -> Option<&ArchiveName> {
         let rebased = self.ready_rebases();
         let mut wanted = Vec::from_iter(self.ready_names());
-        wanted.retain(|name| name.base_slot.is_none() == is_full && published.wants(name));
+        wanted.retain(|name| kind_of(name) == kind && published.wants(name));
         wanted.retain(|name| !rebased.contains(&key_of(name)));
         wanted.into_iter().max_by_key(|name| name.slot)
     }
@@ -254,7 +265,7 @@ impl Planner<'_> {
     /// for it.
     pub fn missing_rebases(&self, target: &TargetState) -> BTreeSet<ArchiveKey> {
         let published = target.published();
-        let future = published.with_added(self.newest_ready(published, true));
+        let future = published.with_added(self.newest_ready(published, ArchiveKind::Full));
         future.missing_rebases(self.options.rebase_onto)
     }
 
@@ -264,7 +275,7 @@ impl Planner<'_> {
         for target in &self.targets {
             needed.extend(self.missing_rebases(target));
         }
-        if needed.is_empty() || self.choose_next(true).is_some() {
+        if needed.is_empty() || self.choose_next(ArchiveKind::Full).is_some() {
             return BTreeSet::new();
         }
         for ready in self.ready_names() {
@@ -294,8 +305,8 @@ impl Planner<'_> {
         for target in &self.targets {
             wanted.extend(self.missing_rebases(target).intersection(&rebased));
             let published = target.published();
-            let full = self.newest_ready(published, true);
-            let incremental = self.newest_ready(&published.with_added(full), false);
+            let full = self.newest_ready(published, ArchiveKind::Full);
+            let incremental = self.newest_ready(&published.with_added(full), ArchiveKind::Incremental);
             wanted.extend(full.into_iter().chain(incremental).map(key_of));
         }
         let names = self.ready_names();

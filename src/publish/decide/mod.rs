@@ -281,7 +281,7 @@ impl<'a> Planner<'a> {
     fn is_over(&self) -> bool {
         let is_done = |target: &TargetState| {
             let has_all = || target.is_read && self.next_for_target(target).is_none();
-            !target.is_busy && (target.retry.is_given_up(true) || has_all())
+            !target.is_busy && (target.retry.is_given_up(self.options.once) || has_all())
         };
         let is_all_rebased = self.rebasing.is_none() && self.needed_rebases().is_empty();
         self.options.once && is_all_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)

@@ -75,26 +75,28 @@ mod tests {
     #[test]
     fn an_archive_that_has_failed_often_yields_to_others() {
         let mut retry = Retry::default();
+        let once = false;
         let now = Instant::now();
         for failures in 1..=4 {
             assert_eq!(retry.record_failure(now), FIRST_PAUSE * (1 << (failures - 1)));
-            assert_eq!(retry.yields_to_others(false, now), failures >= FAILURES_BEFORE_OTHERS);
+            assert_eq!(retry.yields_to_others(once, now), failures >= FAILURES_BEFORE_OTHERS);
             assert!(!retry.is_due(now));
-            assert!(!retry.is_given_up(false));
+            assert!(!retry.is_given_up(once));
         }
         let later = now + PAUSE_MAX;
         assert!(retry.is_due(later), "its pause is over");
-        assert!(!retry.yields_to_others(false, later), "its pause is over");
+        assert!(!retry.yields_to_others(once, later), "its pause is over");
     }
 
     #[test]
     fn a_run_with_once_makes_one_attempt() {
         let mut retry = Retry::default();
+        let once = true;
         let now = Instant::now();
-        assert!(!retry.is_given_up(true));
+        assert!(!retry.is_given_up(once));
         retry.record_failure(now);
-        assert!(retry.is_given_up(true));
-        assert!(retry.yields_to_others(true, now));
-        assert!(retry.yields_to_others(true, now + PAUSE_MAX));
+        assert!(retry.is_given_up(once));
+        assert!(retry.yields_to_others(once, now));
+        assert!(retry.yields_to_others(once, now + PAUSE_MAX));
     }
 }

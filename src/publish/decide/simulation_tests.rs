@@ -345,7 +345,7 @@ impl Simulation<'_> {
         });
     }
 
-    /// Lets a target's loop do a step: it sends the archive that it has taken, and takes the next one.
+    /// Simulates a step of a target's loop, which sends the archive that it took, and takes the next one.
     fn step_target(&mut self, planner: &mut Planner<'_>, number: usize) -> Option<()> {
         let is_calm = self.is_calm;
         let target = &mut self.targets[number];
