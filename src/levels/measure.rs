@@ -100,8 +100,8 @@ pub struct Batch<'a> {
     pieces: Vec<&'a [u8]>,
     /// Position of the records at the piece's start, for clustering.
     carry: Option<&'a CarriedPosition>,
-    /// Reused by every codec, so that only the first run has to map memory. There is no contention:
-    /// a pass gives each batch to one worker only.
+    /// Reused by every codec, so that only the first run has to map memory. There is no contention,
+    /// because each batch is processed by only one worker in a pass.
     compressed: Mutex<Compressed>,
 }
 

@@ -144,8 +144,8 @@ pub fn measure_sizes(
         }
         let (from_bytes, class) = CLASSES[number];
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let wanted = CLASS_PIECES_MAX.min(CLASS_BYTES_MAX * pieces.len() / bytes.max(1));
-        let batches = Batch::from_pieces(&choose_evenly(|| pieces.iter().copied(), wanted));
+        let pieces_max = CLASS_PIECES_MAX.min(CLASS_BYTES_MAX * pieces.len() / bytes.max(1));
+        let batches = Batch::from_pieces(&choose_evenly(|| pieces.iter().copied(), pieces_max));
         let mut bench = CodecBench::new(batches, &options, progress);
         let measurement = bench.measure(codec, format!("{}s of {class}", unit.as_str()))?;
         let row = PieceRow {
@@ -217,10 +217,10 @@ pub fn measure_frames(
     Ok(())
 }
 
-/// Cuts at most `wanted` frames of a size out of the input's frames, and leaves out the remainder of each.
+/// Cuts at most `frames_max` frames of a size out of the input's frames, and leaves out the remainder of each.
 /// A frame of the input that is shorter than the size is taken whole, unless it is shorter than half of the
 /// longest piece: then it would not represent the size.
-fn cut_frames<'a>(input: &'a Input, size_bytes: u64, wanted: usize) -> Vec<&'a [u8]> {
+fn cut_frames<'a>(input: &'a Input, size_bytes: u64, frames_max: usize) -> Vec<&'a [u8]> {
     let size = usize::try_from(size_bytes).unwrap_or(usize::MAX).max(1);
     let cut = move |content: &'a [u8]| {
         let whole = (content.len() < size).then_some(content);
@@ -229,19 +229,19 @@ fn cut_frames<'a>(input: &'a Input, size_bytes: u64, wanted: usize) -> Vec<&'a [
     let pieces = || input.frames.iter().flat_map(move |frame| cut(&frame.content));
     let longest = pieces().map(<[u8]>::len).max().unwrap_or(0);
     let represents_size = move |piece: &&[u8]| piece.len() * 2 >= longest;
-    choose_evenly(|| pieces().filter(represents_size), wanted)
+    choose_evenly(|| pieces().filter(represents_size), frames_max)
 }
 
-/// Chooses `wanted` pieces, at least one and at most all, spread evenly, and ordered so that any first
-/// part of them is spread too.
-fn choose_evenly<'a, P: Iterator<Item = &'a [u8]>>(pieces: impl Fn() -> P, wanted: usize) -> Vec<&'a [u8]> {
+/// Chooses at most `pieces_max` pieces, but at least one. They are spread evenly, and ordered so that any
+/// first part of them is spread too.
+fn choose_evenly<'a, P: Iterator<Item = &'a [u8]>>(pieces: impl Fn() -> P, pieces_max: usize) -> Vec<&'a [u8]> {
     /// Number of rounds in which the chosen pieces are ordered; each round takes every sixteenth piece.
     const ROUNDS: usize = 16;
     let count = pieces().count().max(1);
-    let wanted = wanted.clamp(1, count);
-    // Piece n is chosen if n * wanted / count reaches the next whole number.
-    let is_chosen = |number: usize| (number * wanted) % count < wanted;
-    let mut chosen: Vec<&[u8]> = Vec::with_capacity(wanted);
+    let chosen_count = pieces_max.clamp(1, count);
+    // Piece n is chosen if n * chosen_count / count reaches the next whole number.
+    let is_chosen = |number: usize| (number * chosen_count) % count < chosen_count;
+    let mut chosen: Vec<&[u8]> = Vec::with_capacity(chosen_count);
     for (number, piece) in pieces().enumerate() {
         if is_chosen(number) {
             chosen.push(piece);

@@ -45,9 +45,9 @@ impl CodecChoice {
 #[serde(tag = "type", rename = "recommendation")]
 #[non_exhaustive]
 pub struct Recommendation {
-    /// The level that takes the least time.
+    /// The fastest level.
     pub shortest_time: CodecChoice,
-    /// The level that gives the smallest archive.
+    /// The level with the smallest archive.
     pub smallest_size: CodecChoice,
     /// Best of both: the knee of the curve of size against time.
     pub knee: CodecChoice,

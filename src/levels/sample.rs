@@ -65,13 +65,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_frame_is_chosen_from_each_group(frames in 1u64..5000, wanted in 1u64..600, seed in any::<u64>()) {
-            let chosen = choose_frames(frames, wanted, seed);
-            prop_assert_eq!(chosen.len() as u64, wanted.min(frames));
-            for (group, frame) in chosen.iter().enumerate() {
-                let group = group as u64;
-                let wanted = wanted.min(frames);
-                prop_assert!((group * frames / wanted..(group + 1) * frames / wanted).contains(frame));
+        fn one_frame_is_chosen_from_each_group(frames in 1u64..5000, sampled in 1u64..600, seed in any::<u64>()) {
+            let chosen = choose_frames(frames, sampled, seed);
+            let groups = sampled.min(frames);
+            prop_assert_eq!(chosen.len() as u64, groups);
+            for (frame, group) in chosen.iter().zip(0..) {
+                prop_assert!((group * frames / groups..(group + 1) * frames / groups).contains(frame));
             }
         }
 

@@ -79,13 +79,13 @@ pub fn few_frames_warning(frames: usize, threads: usize) -> Option<Warning> {
     is_few.then_some(Warning::new("frames", text))
 }
 
-pub fn few_runs_warning(runs: usize, wanted: usize) -> Option<Warning> {
-    let text = format!("measured {runs} of {wanted} times, because the time was up");
-    (runs < wanted).then_some(Warning::new("runs", text))
+pub fn few_runs_warning(runs: usize, runs_min: usize) -> Option<Warning> {
+    let text = format!("measured {runs} of {runs_min} times, because the time was up");
+    (runs < runs_min).then_some(Warning::new("runs", text))
 }
 
-/// Warns of runs that scatter, or are so short that the start of threads takes a notable part. `work` is
-/// `compress` or `decompress`.
+/// Warns of runs that scatter, or that are so short that starting the threads takes a notable part of
+/// them. `work` is `compress` or `decompress`.
 pub fn time_warning(work: &'static str, runs: &[f64]) -> Option<Warning> {
     let summary = Summary::from_runs(runs);
     let spread_percent = summary.spread_percent();

@@ -20,14 +20,15 @@ pub fn chain_archives() -> &'static Vec<PathBuf> {
     static CHAIN: OnceLock<(TempDir, Vec<PathBuf>)> = OnceLock::new();
     let (_, chain) = CHAIN.get_or_init(|| {
         let dir = temp_dir();
-        let (at_40, at_3575) = (ledger("ledger-at-40"), ledger("ledger-at-3575"));
+        let at_40 = ledger("ledger-at-40");
+        let at_3575 = ledger("ledger-at-3575");
         let full_40 = archive(at_40.path(), dir.path(), &[]);
         fs::copy(fixture(FULL_3500), dir.path().join(FULL_3500)).expect("copied");
-        let later = archive(at_3575.path(), dir.path(), &["--base-slot", "3500"]);
+        let incremental_3575 = archive(at_3575.path(), dir.path(), &["--base-slot", "3500"]);
         let full_3575 = archive(at_3575.path(), dir.path(), &[]);
         let fixtures = [FULL_26, INCREMENTAL_26_40].map(fixture);
-        let newer = [fixture(FULL_3500), fixture(INCREMENTAL_3500_3550), later, full_3575];
-        (dir, [&fixtures[..], &[full_40], &newer].concat())
+        let newer_fixtures = [FULL_3500, INCREMENTAL_3500_3550].map(fixture);
+        (dir, [&fixtures[..], &[full_40], &newer_fixtures, &[incremental_3575, full_3575]].concat())
     });
     chain
 }

@@ -31,8 +31,8 @@ use super::tls::Certificates;
 /// Pause after an error of the listening socket, for example if no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Limits on the bytes of a body that are discarded before its request is refused, and on the time that
-/// this takes.
+/// Limits on the bytes of a body that are discarded before its request is refused, and on the time for
+/// discarding them.
 const DISCARDED_BYTES_MAX: usize = 256 * 1024;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 

@@ -103,7 +103,7 @@ pub enum Encoder {
     /// Blocks of `archive --format lz4`: up to 4 MiB, each with its length and a checksum.
     Lz4,
     Zlib(flate2::Compress),
-    /// The library cannot reset a stream, so every frame gets a new stream of this level.
+    /// The library cannot reset a stream, so a new stream of this level is created for each frame.
     Bzip2(u32),
     /// The raw format: the length of the content, then blocks of 64 KiB.
     Snappy(Box<snap::raw::Encoder>),

@@ -272,8 +272,8 @@ pub(crate) mod tests {
     #[test]
     fn a_sample_is_scaled_to_the_whole_ledger() {
         let options = options_for_three_nodes();
-        let whole = options.make_row(&row(1), 1_000_000_000);
-        assert_eq!((whole.archive_bytes, whole.compress_seconds), (289_000_000, row(1).compress.median));
+        let unsampled = options.make_row(&row(1), 1_000_000_000);
+        assert_eq!((unsampled.archive_bytes, unsampled.compress_seconds), (289_000_000, row(1).compress.median));
         let mut sampled = row(1);
         sampled.estimated_output_bytes = Some(2_890_000_001);
         sampled.size_error_percent = Some(1.2);

@@ -24,9 +24,9 @@ fn impossible_links_are_refused_at_once() {
     ];
     for arguments in invalid {
         let assert = slotpress().args(["levels", "link", "/nowhere"]).args(arguments).assert().code(2);
-        let text = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
-        assert!(!text.contains("/nowhere"), "{arguments:?}: {text}");
-        assert!(text.starts_with("error: "), "{arguments:?}: {text}");
+        let stderr = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        assert!(!stderr.contains("/nowhere"), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with("error: "), "{arguments:?}: {stderr}");
     }
     slotpress().args(["levels", "link", "/nowhere"]).args(valid).assert().code(1);
 }

@@ -97,8 +97,8 @@ fn directories_swapped_for_links_are_not_touched() {
         setup.write(&fixture(FULL_3500));
         wait_for("a failure", || !events_of_type(&running.events(), "publish_failed").is_empty());
         assert_eq!(archives().map(|names| names.contains(&FULL_26.to_string())), [true; 3], "{swapped}");
-        for (before, now) in before.iter().zip(archives()) {
-            assert!(before.iter().all(|name| now.contains(name)), "{swapped}: {before:?} {now:?}");
+        for (names_before, names) in before.iter().zip(archives()) {
+            assert!(names_before.iter().all(|name| names.contains(name)), "{swapped}: {names_before:?} {names:?}");
         }
         fs::remove_file(&path).expect("removed");
         fs::rename(&aside, &path).expect("moved back");

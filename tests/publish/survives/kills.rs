@@ -18,9 +18,10 @@ const KILLS_DEFAULT: u64 = 24;
 
 fn assert_kills_are_survived(flags: &[&str]) {
     let setup = Setup::with_pair();
-    let whole = trace(&[setup.arguments(flags), vec!["--once".into()]].concat(), CALLS, None);
-    assert!(whole.output.status.success(), "{:?}", whole.output);
-    let moments: BTreeSet<(String, u64)> = whole.calls.iter().map(|call| (call.name.clone(), call.number)).collect();
+    let undisturbed = trace(&[setup.arguments(flags), vec!["--once".into()]].concat(), CALLS, None);
+    assert!(undisturbed.output.status.success(), "{:?}", undisturbed.output);
+    let moments: BTreeSet<(String, u64)> =
+        undisturbed.calls.iter().map(|call| (call.name.clone(), call.number)).collect();
     let step = (moments.len() as u64).div_ceil(number_of("PUBLISH_KILLS", KILLS_DEFAULT)).max(1) as usize;
     let mut kills = 0;
     for (call, number) in moments.iter().step_by(step) {

@@ -58,8 +58,8 @@ impl Chain {
             let dir = temp_dir();
             let slot_of = |day: usize| {
                 let ledger = dir.path().join(format!("ledger-{day}"));
-                let newer = format!("{}MiB", day + 2);
-                let output = run_to_json(&["synth", text(&ledger), "--size", "1MiB", "--incremental", &newer]);
+                let incremental = format!("{}MiB", day + 2);
+                let output = run_to_json(&["synth", text(&ledger), "--size", "1MiB", "--incremental", &incremental]);
                 assert_eq!(output.code, Some(0), "{output:?}");
                 output.lines.iter().filter_map(|line| line["slot"].as_u64()).max().expect("a slot")
             };
@@ -334,8 +334,8 @@ impl RandomRun {
         let mut fulls: Vec<u64> = seen.iter().filter(|name| name.base_slot.is_none()).map(|name| name.slot).collect();
         fulls.sort_unstable();
         let Some(oldest_kept) = fulls.iter().rev().nth(1) else { return };
-        let gone = seen.iter().filter(|name| name.base_slot.unwrap_or(name.slot) < *oldest_kept);
-        gone.for_each(|name| fs::remove_file(self.snapshots().join(name.to_string())).expect("purged"));
+        let purged = seen.iter().filter(|name| name.base_slot.unwrap_or(name.slot) < *oldest_kept);
+        purged.for_each(|name| fs::remove_file(self.snapshots().join(name.to_string())).expect("purged"));
     }
 
     /// Checks, while the program does not run, that named archives are there and valid, and that
@@ -364,17 +364,18 @@ impl RandomRun {
 
     /// Describes an archive that should be published and is not, or a file that should not be left.
     fn find_unfinished(&self) -> Option<String> {
-        let good: Vec<_> = self.seen().into_iter().filter(|name| !self.damaged.contains(&name.to_string())).collect();
-        let all = self.seen();
+        let seen = self.seen();
+        let mut sound = seen.clone();
+        sound.retain(|name| !self.damaged.contains(&name.to_string()));
         for target in &self.target_dirs {
             let published = target.names();
             let full = newest_slot(&published, None);
-            if newest_slot(&good, None) > full {
-                return Some(format!("{:?} has {full:?}, not {:?}", target.path, newest_slot(&good, None)));
+            if newest_slot(&sound, None) > full {
+                return Some(format!("{:?} has {full:?}, not {:?}", target.path, newest_slot(&sound, None)));
             }
             // No incremental archive follows on a full archive that the validator has purged.
-            if full.is_some() && all.iter().any(|name| name.base_slot.is_none() && Some(name.slot) == full) {
-                let (newest, wanted) = (newest_slot(&published, full), newest_slot(&good, full));
+            if full.is_some() && seen.iter().any(|name| name.base_slot.is_none() && Some(name.slot) == full) {
+                let (newest, wanted) = (newest_slot(&published, full), newest_slot(&sound, full));
                 if wanted > newest {
                     return Some(format!("{:?} has {newest:?} on {full:?}, not {wanted:?}", target.path));
                 }

@@ -75,9 +75,9 @@ fn kills_at_system_calls_are_survived() {
     const KILLS: usize = 8;
     let setup = setup_with_two_full_archives();
     let arguments = |setup: &Setup| [setup.arguments(&ONTO_ONE), vec!["--once".into()]].concat();
-    let whole = trace(&arguments(&setup), CALLS, None);
-    assert!(whole.output.status.success(), "{:?}", whole.output);
-    for call in whole.calls.iter().step_by(whole.calls.len().div_ceil(KILLS)) {
+    let undisturbed = trace(&arguments(&setup), CALLS, None);
+    assert!(undisturbed.output.status.success(), "{:?}", undisturbed.output);
+    for call in undisturbed.calls.iter().step_by(undisturbed.calls.len().div_ceil(KILLS)) {
         let moment = format!("{} {}", call.name, call.number);
         let setup = setup_with_two_full_archives();
         trace(&arguments(&setup), CALLS, Some(&format!("{}:signal=KILL:when={}", call.name, call.number)));

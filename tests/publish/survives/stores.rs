@@ -63,12 +63,12 @@ fn a_bucket_gets_what_a_directory_gets() {
     setup.assert_nothing_is_pinned();
 
     let puts = gateway.count_requests(&["PUT "]);
-    let again = publish_once_to_bucket(&gateway, &setup, &flags);
-    assert!(again.status.success());
+    let second_run = publish_once_to_bucket(&gateway, &setup, &flags);
+    assert!(second_run.status.success());
     assert_eq!(gateway.count_requests(&["PUT "]), puts, "nothing is sent");
-    let gone = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s"];
+    let prune_flags = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s"];
     fs::copy(fixture(FULL_3500), setup.snapshots().join(FULL_3500)).expect("copied");
-    assert!(publish_once_to_bucket(&gateway, &setup, &gone).status.success());
+    assert!(publish_once_to_bucket(&gateway, &setup, &prune_flags).status.success());
     assert_eq!(read_latest(&bucket), [FULL_3500]);
 }
 

@@ -83,17 +83,17 @@ fn archives_are_published_as_they_are() {
 #[test]
 fn a_failing_target_delays_no_other() {
     let setup = Setup::with_pair();
-    let other = setup.dir.path().join("other");
-    let to = ["--to", other.to_str().expect("UTF-8")];
+    let failing_target = setup.dir.path().join("failing");
+    let to = ["--to", text(&failing_target)];
     let output = setup.run_once(&to);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
     assert_eq!(events_of_type(&parse_events(&output), "publish_failed")[0]["target"], to[1]);
     // Waiting archives are ready, and are not checked again.
-    fs::create_dir(&other).expect("made");
+    fs::create_dir(&failing_target).expect("made");
     let events = setup.publish_once(&to);
     assert_eq!(events_of_type(&events, "publish_prepared").len(), 0);
-    assert_eq!(read_latest(&other), [FULL_26, INCREMENTAL_26_40]);
+    assert_eq!(read_latest(&failing_target), [FULL_26, INCREMENTAL_26_40]);
     setup.assert_nothing_is_pinned();
 }
 
@@ -156,15 +156,15 @@ fn pins_without_room_are_a_failure() {
 #[test]
 fn incremental_archives_of_another_directory_are_published() {
     let setup = Setup::new(&[&fixture(FULL_26)]);
-    let other = setup.dir.path().join("incremental");
-    fs::create_dir(&other).expect("made");
-    fs::copy(fixture(INCREMENTAL_26_40), other.join(INCREMENTAL_26_40)).expect("copied");
-    let flag = ["--incremental-snapshot-archive-path", text(&other)];
+    let incrementals = setup.dir.path().join("incremental");
+    fs::create_dir(&incrementals).expect("made");
+    fs::copy(fixture(INCREMENTAL_26_40), incrementals.join(INCREMENTAL_26_40)).expect("copied");
+    let flag = ["--incremental-snapshot-archive-path", text(&incrementals)];
     setup.publish_once(&flag);
     assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
     setup.assert_nothing_is_pinned();
     // The target must not be inside this directory either.
-    let within = other.join("mirror");
+    let within = incrementals.join("mirror");
     fs::create_dir(&within).expect("made");
     let refused = setup.run_once(&[&flag[..], &["--to", text(&within)]].concat());
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
@@ -191,14 +191,14 @@ fn archives_that_are_in_the_index_again_are_not_deleted() {
     setup.publish_once(&[]);
     let path = setup.pins().join("journal.json");
     let mut journal: Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
-    let gone = FULL_26.replace("-26-", "-1-");
-    fs::write(setup.mirror().join(&gone), "left").expect("written");
-    journal["targets"][text(&setup.mirror())]["pending_deletes"] = Value::from(vec![FULL_26, &gone]);
+    let unlisted = FULL_26.replace("-26-", "-1-");
+    fs::write(setup.mirror().join(&unlisted), "left").expect("written");
+    journal["targets"][text(&setup.mirror())]["pending_deletes"] = Value::from(vec![FULL_26, &unlisted]);
     fs::write(&path, journal.to_string()).expect("written");
     let events = setup.publish_once(&[]);
     let pruned = events_of_type(&events, "publish_pruned");
     assert_eq!(pruned.len(), 1, "{pruned:?}");
-    assert_eq!(pruned[0]["names"], Value::from(vec![gone]));
+    assert_eq!(pruned[0]["names"], Value::from(vec![unlisted]));
     assert_eq!(setup.published(), [INCREMENTAL_26_40, FULL_26]);
     assert_eq!(events_of_type(&setup.publish_once(&[]), "publish_pruned").len(), 0, "nothing is pending");
 }

@@ -219,14 +219,14 @@ fn an_hour_of_random_kills_is_survived() {
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn agave_loads_each_pair() {
     let oracles = Oracle::required();
-    let made = temp_dir();
+    let generated = temp_dir();
     // Each chain has its genesis; all archives are in the order of their slots, as one validator
     // would write them.
     let (older, newer) = chain_archives().split_at(3);
     let mut archives: Vec<PathBuf> = older.to_vec();
     let mut geneses = BTreeMap::from([(26, genesis_beside(FULL_26)), (40, genesis_beside(FULL_26))]);
     for slots in [66u64, 105, 165, 255, 390] {
-        let dir = made.path().join(slots.to_string());
+        let dir = generated.path().join(slots.to_string());
         let flags = ["--accounts", "3000", "--slots", &slots.to_string(), "--hot", "--close-permille", "100"];
         oracles[0].run(Command::new(&oracles[0].path).arg("gen").arg(&dir).args(flags));
         // Sorted by name, an incremental archive comes before its full archive.

@@ -112,9 +112,9 @@ fn wrong_options_fail_at_the_start() {
         (vec!["--listen", "here"], 2, "--listen"),
     ] {
         let output = slotpress().arg("serve").arg(dir.path()).args(&arguments).output().expect("run");
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
-        assert!(text.contains(part), "{arguments:?}: {text}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(part), "{arguments:?}: {stderr}");
     }
     slotpress().args(["serve", "--listen", "127.0.0.1:0", "/none"]).assert().failure().code(1);
 }

@@ -75,10 +75,10 @@ fn ranges_have_their_bytes() {
     assert_eq!(get("Range: bytes=-10\r\n").body, file[length - 10..]);
     assert_eq!(get(&format!("Range: bytes={}-\r\n", length - 7)).body, file[length - 7..]);
     assert_eq!(get(&format!("Range: bytes=5-6\r\nIf-Range: {etag}\r\n")).status, 206);
-    for other in ["\"other\"", "Sat, 01 Jan 2000 00:00:00 GMT", "W/\"x\""] {
-        let response = get(&format!("Range: bytes=5-6\r\nIf-Range: {other}\r\n"));
-        assert_eq!(response.status, 200, "{other}");
-        assert!(response.body == file, "{other}");
+    for validator in ["\"other\"", "Sat, 01 Jan 2000 00:00:00 GMT", "W/\"x\""] {
+        let response = get(&format!("Range: bytes=5-6\r\nIf-Range: {validator}\r\n"));
+        assert_eq!(response.status, 200, "{validator}");
+        assert!(response.body == file, "{validator}");
     }
     let several = get("Range: bytes=0-1,5-6\r\n");
     assert_eq!(several.status, 200, "several ranges are answered with the whole file");
@@ -366,8 +366,8 @@ fn the_root_is_the_entity_tag() {
     let second = temp_dir();
     let output =
         slotpress().args(["recompress", "--json", "-o"]).arg(first.path()).arg(fixture(FULL_26)).output().expect("run");
-    let made: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let root = made["root"].as_str().expect("a root").to_string();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let root = report["root"].as_str().expect("a root").to_string();
     fs::copy(first.path().join(FULL_26), second.path().join(FULL_26)).expect("copied");
     let later = SystemTime::now() + Duration::from_secs(10);
     fs::File::open(second.path().join(FULL_26)).expect("opened").set_modified(later).expect("set");

@@ -109,7 +109,7 @@ fn a_key_of_another_certificate_is_refused() {
         .arg(dir.path())
         .output()
         .expect("run");
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("cannot use"), "{text}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot use"), "{stderr}");
 }
