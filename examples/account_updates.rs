@@ -105,7 +105,7 @@ pub fn write_updates<W: Write + Send>(
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut archives = env::args_os().skip(1).map(ArchiveInput::from);
     let full = archives.next().ok_or("usage: account_updates ARCHIVE [INCREMENTAL]")?;
-    let snapshot = Snapshot::archives(full, archives.next());
+    let snapshot = Snapshot::from_archives(full, archives.next());
     let count = write_updates(&snapshot, &Mutex::new(stdout()))?;
     eprintln!("{count} accounts");
     Ok(())

@@ -25,8 +25,11 @@
 //! A job that only reads takes its input as the first argument: a [`Snapshot`] is what may be
 //! verified or exported, and consists of one archive, a full and an incremental one, or a ledger. An
 //! [`ArchiveInput`] is an archive in a file or on a server, which may be read more than once. For all
-//! other jobs, the options name the input; those that write archives or tables take the output as
-//! the second argument. Paths convert into inputs.
+//! other jobs, the options name the input, and jobs that write archives or tables take the output as
+//! the second argument. `restore` and `recompress` read a [`LocalArchive`] once, which may be a
+//! stream. Paths convert into all of these. Jobs on a network take a `Client` first; callbacks are
+//! last. Setters of paths, texts and inputs take the value itself; setters of other optional values
+//! also take an `Option`.
 //!
 //! Functions never print, read flags or exit. They block the calling thread until they are done.
 //! Long ones report to a [`Progress`], and end early when [`Progress::is_interrupted`] returns true:
@@ -57,7 +60,7 @@
 //!
 //! # What is stable
 //!
-//! The items on this page are stable. Options and reports may gain fields, so make options with
+//! The items on this page and in its modules are stable. Options and reports may gain fields, so make options with
 //! `new` or `default` and setters. The crates `slotpress-…` below this one are internal: their
 //! interfaces may change with any version.
 
@@ -126,7 +129,7 @@ pub mod types {
 /// use slotpress::{CancelToken, ArchiveInput, catalog};
 /// use slotpress::verify::{VerifyOptions, verify_catalog};
 ///
-/// let found = catalog::scan(&["/mnt/snapshots".into()])?;
+/// let found = catalog::scan(&["/mnt/snapshots"])?;
 /// let open = |archive: &catalog::ListedArchive, _mode| Ok(ArchiveInput::from_path(archive.path()));
 /// let stop = CancelToken::default();
 /// let verdict = verify_catalog(&found, &VerifyOptions::default(), &stop, open, |checked| {
@@ -140,10 +143,12 @@ pub mod verify {
     #[doc(inline)]
     pub use slotpress_read::verify::report::Counts;
     #[doc(inline)]
+    pub use slotpress_read::verify::verify;
+    #[doc(inline)]
     pub use slotpress_read::{
         ArchiveBase, ArchiveVerdict, Assurance, CatalogVerdict, Check, CheckMode, CheckOptions, CheckResult,
         ClientVerdict, Completeness, Failure, FailurePlace, ReadBackReport, Rule, SnapshotClient, VerifyOptions,
-        VerifyReport, verify, verify_catalog,
+        VerifyReport, verify_catalog,
     };
 }
 
@@ -191,7 +196,7 @@ pub mod accounts {
 ///
 /// use slotpress::catalog::{Keep, plan_prune, read_bank_times, remove_archive, scan};
 ///
-/// let mut found = scan(&["/mnt/snapshots".into()])?;
+/// let mut found = scan(&["/mnt/snapshots"])?;
 /// read_bank_times(&mut found);
 /// let keep = Keep::new(2, 4).daily(7).epoch_ends(2);
 /// for decision in plan_prune(&found, &keep, SystemTime::now()) {
@@ -273,13 +278,13 @@ pub mod net {
 ///
 /// let stop = Arc::new(AtomicBool::new(false));
 /// let options = ServeOptions::new(["/mnt/snapshots".into()], "0.0.0.0:8080".parse()?);
-/// serve(&options, &mut |event| println!("{event:?}"), &CancelToken::from(stop.clone()))?;
+/// serve(&options, &CancelToken::from(stop.clone()), |event| println!("{event:?}"))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[cfg(feature = "serve")]
 pub mod serve {
     #[doc(inline)]
-    pub use slotpress_serve::{AnsweredRequest, Event, ServeOptions, TlsFiles, TransferReport, serve};
+    pub use slotpress_serve::{AnsweredRequest, ServeEvent, ServeOptions, TlsFiles, TransferReport, serve};
 }
 
 /// Directories and buckets to write archives to.

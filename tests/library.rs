@@ -93,7 +93,7 @@ fn directory_of_three_archives() -> TempDir {
 /// Verifies all archives of a directory. Returns the result, and the verdicts in the order of their
 /// reports.
 fn verify_directory(dir: &Path, progress: &dyn Progress) -> (Result<(), Error>, Vec<CatalogVerdict>) {
-    let catalog = list_archives(&[dir.to_path_buf()]).expect("listed");
+    let catalog = list_archives(&[dir]).expect("listed");
     let open = |archive: &ListedArchive, _| Ok(ArchiveInput::from_path(archive.path()));
     let mut verdicts = Vec::new();
     let on_verdict = |verdict: &ArchiveVerdict<'_>| {
@@ -276,7 +276,7 @@ fn the_newest_version_of_every_account_of_an_archive_is_visited() {
     let ours = archive_with_index(ledger.path(), out.path());
     let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
     for archives in [vec![full.as_path()], vec![&full, &incremental], vec![&fixture(FULL_3500)], vec![&ours]] {
-        let snapshot = Snapshot::archives(archives[0], archives.get(1).map(ArchiveInput::from));
+        let snapshot = Snapshot::from_archives(archives[0], archives.get(1).map(ArchiveInput::from));
         let Visit { slots, lamports, report } = visit(&snapshot, CheckMode::State);
         assert!(slots == slots_of_newest_versions(&archives), "{archives:?}");
         let verified = verify(&snapshot, &VerifyOptions::default(), &NoProgress).expect("verified");
@@ -393,9 +393,10 @@ fn a_directory_is_a_source_for_find_bootstrap_and_fetch() {
     let sources = || [SourceLocation::Directory(source.path().to_path_buf())];
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let found = find(&client, &FindOptions::default().sources(sources()), &NoProgress).expect("found");
-    assert_eq!(found.require_candidate().expect("a candidate").slot(), 40);
+    let candidate = found.require_candidate().expect("a candidate");
+    assert_eq!(candidate.slot(), 40);
     let dir = temp_dir();
-    let options = BootstrapOptions::new(sources(), dir.path().join("ledger"));
+    let options = BootstrapOptions::new(candidate.sources(), dir.path().join("ledger"));
     let report = bootstrap(&client, &options, &NoProgress).expect("bootstrapped");
     assert_eq!(report.restore.slot, 40);
     assert_eq!(report.restore.base_slot, Some(26));
@@ -471,7 +472,7 @@ fn directory_with_archives_of_one_day() -> TempDir {
 fn archives_and_unusable_files_of_a_directory_are_listed() {
     let dir = directory_with_archives_of_one_day();
     std::fs::write(dir.path().join(FULL_26.replace("-26-", "-29-")), "x").expect("written");
-    let catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
+    let catalog = list_archives(&[dir.path()]).expect("read");
     assert_eq!(catalog.choice().map(|choice| choice.full.name.slot), Some(28));
     assert_eq!(catalog.unusable().iter().map(|file| &file.fault).collect::<Vec<_>>(), [&FileFault::NotAnArchive]);
     assert!(find_partials(dir.path()).expect("read").is_empty());
@@ -480,7 +481,7 @@ fn archives_and_unusable_files_of_a_directory_are_listed() {
 #[test]
 fn the_newest_archive_of_a_day_is_kept() {
     let dir = directory_with_archives_of_one_day();
-    let mut catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
+    let mut catalog = list_archives(&[dir.path()]).expect("read");
     let keep = Keep::new(0, 0).daily(7);
     let plan = plan_prune(&catalog, &keep, SystemTime::now());
     assert!(plan.iter().all(|decision| decision.keep_reason == Some(KeepReason::Undated)), "{plan:?}");

@@ -289,7 +289,7 @@ fn verify_options() -> VerifyOptions {
 /// Returns the verdicts of `verify` on a full archive or a pair.
 fn verdicts_on_archives(full: &Path, incremental: Option<&Path>) -> Vec<ClientVerdict> {
     let incremental = incremental.map(ArchiveInput::from_path);
-    verify(&Snapshot::archives(full, incremental), &verify_options(), &NoProgress).expect("verified").clients
+    verify(&Snapshot::from_archives(full, incremental), &verify_options(), &NoProgress).expect("verified").clients
 }
 
 /// Checks that `verify` has the same verdict on this version of Agave, and that the state is right.

@@ -21,7 +21,6 @@ pub(crate) mod writer;
 pub use self::encode::{ArchiveFormat, Codec, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 pub use self::encoding::EncodingOptions;
 pub use self::layout::RecordLayout;
-pub use self::ledger_source::ledger_as_archive;
 pub use self::preview::{ArchivePreview, preview_archive};
 #[cfg(feature = "stores")]
 pub use self::sink::StoreSink;
@@ -73,9 +72,9 @@ pub struct ArchiveOptions {
 
 impl ArchiveOptions {
     /// Makes options for a full archive of the newest state: zstd level 1, one thread per core.
-    pub fn new(ledger: impl Into<PathBuf>) -> Self {
+    pub fn new(ledger: impl Into<LedgerPaths>) -> Self {
         Self {
-            paths: LedgerPaths::new(ledger),
+            paths: ledger.into(),
             slot: None,
             base_slot: None,
             encoding: EncodingOptions::default(),

@@ -87,7 +87,7 @@ impl FetchContext<'_> {
     /// # Errors
     /// The hash is not the expected one, or a hash is expected and no genesis was found.
     pub fn find_genesis(&self, offers: &[Offer], ledger: &Path) -> Result<FoundGenesis> {
-        let expected = self.find.expected_genesis_hash;
+        let expected = self.find.expect_genesis_hash;
         let progress = self.progress;
         let path = ledger.join(GENESIS_FILE_NAME);
         if path.exists() {

@@ -73,7 +73,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     target.io_policy.pace = None;
     let (trusted, quorum) = args.transfer.trusted_and_quorum()?;
     let find = args.peers.find_options()?.incremental(!args.no_incremental);
-    let find = find.expected_genesis_hash(args.expect_genesis_hash);
+    let find = find.expect_genesis_hash(args.expect_genesis_hash);
     let options = BootstrapOptions::new(find, target)
         .bases(args.base.clone())
         .limits(args.transfer.limits(None))

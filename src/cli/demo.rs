@@ -68,7 +68,7 @@ fn run_script(size: &str, ui: &Ui) -> Result<()> {
         let cli = super::parse(&words).map_err(|error| Error::usage(error.to_string()))?;
         super::run(cli.command, ui)
     };
-    let scan_archives = || scan(&[PathBuf::from("archives")]);
+    let scan_archives = || scan(&["archives"]);
     // A tenth of the state changes between two archives.
     let newer_bytes = (values::parse_size(size).map_err(Error::usage)? / 10).max(INCREMENTAL_BYTES_MIN);
 

@@ -76,7 +76,7 @@ fn print_inspection(input: &Snapshot, threads: usize, ui: &Ui) -> Result<()> {
     if let Snapshot::Pair { full, incremental } = input {
         check_pair(full, incremental)?;
     }
-    for archive in input.inputs() {
+    for archive in input.archives() {
         print_archive(&inspect_archive(archive, &options, ui)?, ui);
     }
     Ok(())
@@ -165,7 +165,7 @@ fn print_accounts(input: &Snapshot, owner: Option<Address>, options: &VerifyOpti
         ui.print_object("owner", owner);
     }
     let mut paths = vec![summary.path.escaped()];
-    for incremental in input.inputs().skip(1) {
+    for incremental in input.archives().skip(1) {
         paths.push(incremental.path.escaped());
     }
     ui.print_part(&paths.join("\n"), &summary, ACCOUNTS_ROWS);

@@ -343,7 +343,7 @@ impl StateArgs {
 }
 
 pub fn print_transfers(snapshot: &Snapshot, ui: &Ui) {
-    for archive in snapshot.inputs() {
+    for archive in snapshot.archives() {
         print_transfer(archive, ui);
     }
 }

@@ -131,11 +131,11 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     refuse_removed_variables()?;
     let options = make_options(args, ui)?;
     let mut is_current = args.once;
-    let mut on_event = |event: &PublishEvent| {
+    let on_event = |event: &PublishEvent| {
         is_current &= matches!(event, PublishEvent::Watching { .. } | PublishEvent::Pruned { .. });
         print_event(event, ui);
     };
-    publish(&options, &mut on_event, ui)?;
+    publish(&options, ui, on_event)?;
     if is_current {
         ui.say("nothing to publish: no archive there is newer than what the targets have");
     }

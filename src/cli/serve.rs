@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use slotpress::serve::{Event, ServeOptions, TlsFiles, TransferReport, serve};
+use slotpress::serve::{ServeEvent, ServeOptions, TlsFiles, TransferReport, serve};
 use slotpress::{Error, Progress, Result};
 use slotpress_base::available_threads;
 use slotpress_serve::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX};
@@ -114,17 +114,16 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     options.threads = args.threads.unwrap_or_else(|| available_threads().min(THREADS_DEFAULT_MAX));
     options.tls = tls;
     options.metrics = args.metrics;
-    let mut on_event = |event| print_event(event, scheme, args.access_log, ui);
-    serve(&options, &mut on_event, ui)
+    serve(&options, ui, |event| print_event(event, scheme, args.access_log, ui))
 }
 
-fn print_event(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
+fn print_event(event: &ServeEvent, scheme: &str, logs_all: bool, ui: &Ui) {
     match event {
-        Event::Listening { listen, metrics, archives } => {
+        ServeEvent::Listening { listen, metrics, archives } => {
             let url = format!("{scheme}://{listen}");
             let fields = json!({ "listen": listen, "url": url, "metrics": metrics, "archives": archives });
             ui.print_object("serve", &fields);
-            let archives = values::count_of(archives as u64, "archive");
+            let archives = values::count_of(*archives as u64, "archive");
             let mut lines = vec![format!("serving {archives} on {url}")];
             lines.extend(metrics.map(|metrics| format!("metrics on http://{metrics}/metrics")));
             for line in lines {
@@ -132,20 +131,20 @@ fn print_event(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
                 ui.say(&line);
             }
         }
-        Event::Finished(finished) => {
-            let text = transfer_text(&finished);
-            ui.log_event("served", LogLevel::Info, &finished, &text);
+        ServeEvent::Finished(finished) => {
+            let text = transfer_text(finished);
+            ui.log_event("served", LogLevel::Info, finished, &text);
         }
-        Event::Answered(answered) if !logs_all && answered.status < 400 => {}
-        Event::Answered(answered) => {
+        ServeEvent::Answered(answered) if !logs_all && answered.status < 400 => {}
+        ServeEvent::Answered(answered) => {
             let refused = if answered.request.is_empty() { "connection refused: " } else { "" };
             let text = format!("{{client}} {refused}{{request}} {{status}}, {{sent_bytes}}");
-            ui.log_event("answered", LogLevel::Info, &answered, &text);
+            ui.log_event("answered", LogLevel::Info, answered, &text);
         }
-        Event::Reloaded => ui.status("new certificate in use"),
-        Event::Stopping { connections: 0 } => ui.status("stopping"),
-        Event::Stopping { connections } => {
-            let connections = values::count_of(connections as u64, "connection");
+        ServeEvent::Reloaded => ui.status("new certificate in use"),
+        ServeEvent::Stopping { connections: 0 } => ui.status("stopping"),
+        ServeEvent::Stopping { connections } => {
+            let connections = values::count_of(*connections as u64, "connection");
             ui.status(&format!("stopping: waiting for {connections}"));
         }
         _ => {}

@@ -288,7 +288,7 @@ fn verify_all(
     let verdict = verify_catalog(catalog, options, ui, open, |verdict| print_verdict(verdict, ui))?;
     ui.print_object("verified", &verdict);
     ui.say(&summary_line(&verdict));
-    verdict.require_ok(&place.map_or("the list".to_string(), |place| place.escaped()))
+    verdict.require_ok(place.map_or("the list".to_string(), |place| place.escaped()))
 }
 
 fn print_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {

@@ -82,7 +82,7 @@ fn examine_bank_snapshot(snapshots_dir: &Path, is_lock_free: bool) -> Finding {
 /// downloads, which take up space.
 fn examine_archives(dir: &Path) -> Vec<Finding> {
     let now = clock::now();
-    let Ok(catalog) = scan(&[dir.to_path_buf()]) else { return Vec::new() };
+    let Ok(catalog) = scan(&[dir]) else { return Vec::new() };
     let mut findings = Vec::new();
     for unusable in catalog.unusable() {
         let found = format!("{}: {}", unusable.archive.path().escaped(), unusable.fault);

@@ -1,8 +1,7 @@
-//! Exports the newest version of each account as tables: Parquet files, or CSV in a stream.
+//! Exports the newest version of each account as tables.
 //!
-//! `visit_state` passes accounts to workers (`visitor`), which turn them into batches of rows
-//! (`table`). Writers write the rows to files with temporary names (`parts`). The files get their
-//! final names only after the state was checked (`output`).
+//! Directories and stores get Parquet files, or one JSON file per account for test validators; a
+//! stream gets one table as CSV. Files get their final names only after the state was checked.
 //!
 //! ```no_run
 //! use slotpress::{NoProgress, Snapshot};
@@ -17,6 +16,8 @@
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 
+// `visit_state` passes accounts to workers (`visitor`), which turn them into batches of rows (`table`).
+// `parts` writes the rows to files with temporary names, and `output` gives the files their final names.
 mod cells;
 mod chain;
 mod changes;
@@ -133,10 +134,11 @@ pub enum RowOrder {
 #[non_exhaustive]
 pub struct ExportOptions {
     /// The snapshot whose accounts are exported.
-    pub snapshot: Snapshot,
-    /// Exports only what changed since this older snapshot, which must be the output's latest state.
-    /// Default: none; then all accounts are exported.
     #[setters(into)]
+    pub snapshot: Snapshot,
+    /// Exports only what changed since this older snapshot, which must be the output's latest state. The
+    /// rows must be clustered. Default: none; then all accounts are exported.
+    #[setters(into, strip_option)]
     pub since: Option<Snapshot>,
     /// Tables to write, each once. Default: the table of all accounts.
     pub tables: Vec<Table>,
@@ -144,8 +146,8 @@ pub struct ExportOptions {
     pub filter: Filter,
     /// Part of each account's data to export. Default: none, only its length.
     pub data: DataPart,
-    /// Order of rows. Default: clustered in tables without data and under a filter, unordered in
-    /// others and in a stream.
+    /// Order of rows. Default: clustered in tables without data, under a filter, and with
+    /// [`since`](Self::since); unordered in others and in a stream.
     #[setters(into)]
     pub order: Option<RowOrder>,
     /// Format of the files. Default: Parquet.
@@ -158,14 +160,15 @@ pub struct ExportOptions {
     pub memory_bytes: u64,
     /// Size at which a file is completed, for tests.
     #[doc(hidden)]
+    #[setters(skip)]
     pub file_bytes: u64,
 }
 
 impl ExportOptions {
     /// Creates options that export all accounts of a snapshot.
-    pub fn new(snapshot: Snapshot) -> Self {
+    pub fn new(snapshot: impl Into<Snapshot>) -> Self {
         Self {
-            snapshot,
+            snapshot: snapshot.into(),
             since: None,
             tables: vec![Table::Accounts],
             filter: Filter::default(),
@@ -274,7 +277,7 @@ impl ExportOptions {
 }
 
 fn archive_name(snapshot: &Snapshot) -> Option<&ArchiveName> {
-    snapshot.inputs().next_back()?.name.as_ref()
+    snapshot.archives().next_back()?.name.as_ref()
 }
 
 fn is_incremental_alone(snapshot: &Snapshot) -> bool {

@@ -11,7 +11,7 @@
 //! let targets = vec!["/srv/archives".parse::<Target>()?];
 //! let options = PublishOptions::new("/mnt/snapshots", targets);
 //! let stop = CancelToken::default();
-//! publish(&options, &mut |event| println!("{event:?}"), &stop)?;
+//! publish(&options, &stop, |event| println!("{event:?}"))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -78,8 +78,8 @@ pub struct PublishOptions {
     pub writer: Option<Writer>,
     /// Format, level, frames, threads and memory of the published archives.
     pub encoding: EncodingOptions,
-    /// Checks that are made before an archive is published. Default: all, including the state, which is
-    /// never checked for an incremental archive of the validator.
+    /// Checks that are made before an archive is published. The state is checked only in full archives,
+    /// because an incremental one alone has no whole state. Default: all.
     pub check: CheckOptions,
     /// Publishes archives as they are after checking them, without recompressing. Default: false.
     pub as_is: bool,

@@ -43,8 +43,8 @@ const SCANS_MAX: usize = 8;
 /// [`Damaged`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
 pub fn publish(
     options: &PublishOptions,
-    on_event: &mut dyn FnMut(&PublishEvent),
     progress: &dyn Progress,
+    mut on_event: impl FnMut(&PublishEvent),
 ) -> Result<()> {
     check_dirs(options)?;
     options.check_rebasing()?;
@@ -69,7 +69,7 @@ pub fn publish(
     };
     std::thread::scope(|scope| {
         let result = catch_panic(|| {
-            let reporter = Reporter::new(options, progress, on_event)?;
+            let reporter = Reporter::new(options, progress, &mut on_event)?;
             let mut watcher = Watcher { run, ready: Catalog::default(), reporter };
             let mut threads =
                 vec![spawn(scope, || loops::prepare_archives(run))?, spawn(scope, || loops::rebase_archives(run))?];

@@ -36,6 +36,7 @@ use crate::archive::encoding::EncodingOptions;
 #[non_exhaustive]
 pub struct RebaseOptions {
     /// The new state: archives, or a ledger, which is read like an archive.
+    #[setters(into)]
     pub state: Snapshot,
     /// The older full archive on which the result builds.
     #[setters(into)]
@@ -49,8 +50,13 @@ pub struct RebaseOptions {
 
 impl RebaseOptions {
     /// Creates options for zstd level 1, all cores, and 1 GiB for comparing states.
-    pub fn new(state: Snapshot, onto: impl Into<ArchiveInput>) -> Self {
-        Self { state, onto: onto.into(), encoding: EncodingOptions::default(), check: CheckOptions::default() }
+    pub fn new(state: impl Into<Snapshot>, onto: impl Into<ArchiveInput>) -> Self {
+        Self {
+            state: state.into(),
+            onto: onto.into(),
+            encoding: EncodingOptions::default(),
+            check: CheckOptions::default(),
+        }
     }
 }
 

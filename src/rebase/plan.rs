@@ -60,19 +60,19 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
     let state = open_state(options, progress)?;
     let onto = open_once(&options.onto)?;
     let job = RebaseJob { options, state, onto, workers, progress };
-    if let Some(newest) = job.state.inputs().next_back() {
+    if let Some(newest) = job.state.archives().next_back() {
         judge_pair(&job.read_front(&job.onto)?, &job.read_front(newest)?)
             .map_err(|error| error.with_place_if_damaged(newest.path.escaped()))?;
     }
-    if let Some(full) = job.state.inputs().next()
+    if let Some(full) = job.state.archives().next()
         && job.read_front(full)?.lacks_stakes()
     {
         return Err(Rule::NoStakes.unsupported_error().with_place(full.path.escaped()));
     }
     let codec = &encoding.codec;
-    let new_bytes = job.state.inputs().map(length_bytes).sum::<Result<u64>>()?;
+    let new_bytes = job.state.archives().map(length_bytes).sum::<Result<u64>>()?;
     let input_bytes = new_bytes + length_bytes(&job.onto)?;
-    let archives = job.state.inputs().chain([&job.onto]);
+    let archives = job.state.archives().chain([&job.onto]);
     let unpacked_bytes = archives.map(unpacked_bytes).sum::<Result<u64>>()?;
     job.announce_steps(input_bytes)?;
     let compared = job.compare(&options.check.spill_dir(sink.dir_path()), unpacked_bytes)?;
@@ -111,7 +111,7 @@ impl RebaseJob<'_> {
 
     fn announce_steps(&self, input_bytes: u64) -> Result<()> {
         let mut steps = Vec::new();
-        for archive in self.state.inputs().rev().chain([&self.onto]) {
+        for archive in self.state.archives().rev().chain([&self.onto]) {
             steps.push(Step::new(Stage::Verifying, archive.length_bytes()?));
         }
         steps.extend([
@@ -157,7 +157,7 @@ impl RebaseJob<'_> {
         let ComparedStates { old, new, changes, .. } = compared;
         let encoding = &self.options.encoding;
         let open = |archive: &ArchiveInput| archive.open(&encoding.io_policy);
-        let new_archives: Vec<OpenArchive> = self.state.inputs().rev().map(open).collect::<Result<_>>()?;
+        let new_archives: Vec<OpenArchive> = self.state.archives().rev().map(open).collect::<Result<_>>()?;
         let old_archive = open(&self.onto)?;
         let mut writer = ArchiveWriter::new(sink, &encoding.codec);
         let workers = self.workers;
@@ -211,7 +211,7 @@ fn open_state(options: &RebaseOptions, progress: &dyn Progress) -> Result<Snapsh
         Snapshot::Archive(archive) => Ok(Snapshot::Archive(open_once(archive)?)),
         Snapshot::Pair { full, incremental } => Ok(Snapshot::pair(open_once(full)?, open_once(incremental)?)),
         Snapshot::Ledger { paths, slot, .. } => {
-            let ledger = ArchiveOptions::new(&paths.ledger).paths(paths.clone()).slot(*slot);
+            let ledger = ArchiveOptions::new(paths.clone()).slot(*slot);
             let ledger = ledger.encoding(options.encoding.clone());
             Ok(Snapshot::Archive(ledger_as_archive(&ledger, progress)?))
         }
@@ -245,7 +245,7 @@ fn read_state(
     progress: &dyn Progress,
 ) -> Result<(BankFile, ReadState)> {
     let (report, bank) = verify_with_visitor(state, options, log, progress)?;
-    let path = || state.inputs().next_back().map_or_else(String::new, |newest| newest.path.escaped());
+    let path = || state.archives().next_back().map_or_else(String::new, |newest| newest.path.escaped());
     if let Some(failure) = report.failures.iter().find(|failure| refused(failure.rule)) {
         let place = failure.place.path.as_ref().map_or_else(path, |path| path.escaped());
         return Err(failure.to_error().with_place(place));

@@ -1,6 +1,6 @@
 //! Options and report of a restore.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use derive_setters::Setters;
 use serde::Serialize;
@@ -72,15 +72,16 @@ pub struct TargetOptions {
     pub io_policy: IoPolicy,
     /// Genesis blocks, one of which must be that of the chain. If empty, the ledger's genesis must be.
     #[doc(hidden)]
+    #[setters(skip)]
     pub genesis: Vec<Genesis>,
 }
 
 impl TargetOptions {
     /// Creates options for a new ledger, with all cores and a check of the state. A path converts into
     /// the same options.
-    pub fn new(ledger: impl Into<PathBuf>) -> Self {
+    pub fn new(ledger: impl Into<LedgerPaths>) -> Self {
         Self {
-            paths: LedgerPaths::new(ledger),
+            paths: ledger.into(),
             existing_state: ExistingState::default(),
             threads: available_threads(),
             check: CheckOptions::default(),
@@ -90,9 +91,9 @@ impl TargetOptions {
     }
 }
 
-impl<P: AsRef<Path>> From<P> for TargetOptions {
-    fn from(ledger: P) -> Self {
-        Self::new(ledger.as_ref())
+impl<L: Into<LedgerPaths>> From<L> for TargetOptions {
+    fn from(ledger: L) -> Self {
+        Self::new(ledger)
     }
 }
 

@@ -174,7 +174,7 @@ pub fn verify_options(clients: &[SnapshotClient]) -> VerifyOptions {
 
 pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[SnapshotClient]) -> VerifyReport {
     let incremental = incremental.map(ArchiveInput::from_path);
-    slotpress_read::verify(&Snapshot::archives(full, incremental), &verify_options(clients), &NoProgress)
+    slotpress_read::verify(&Snapshot::from_archives(full, incremental), &verify_options(clients), &NoProgress)
         .expect("verifying does not fail")
 }
 

@@ -120,17 +120,20 @@ impl Error {
     }
 
     /// Makes an error of [`ErrorKind::Exists`] for an output at `path`.
+    #[doc(hidden)]
     pub fn exists(path: &Path) -> Self {
         Self::new(ErrorKind::Exists, format!("{} exists already", path.escaped())).with_existing_path(path)
     }
 
     /// Sets the [path of the existing output](Self::existing_path).
+    #[doc(hidden)]
     pub fn with_existing_path(self, path: &Path) -> Self {
         Self { existing_path: Some(Box::new(path.to_path_buf())), ..self }
     }
 
     /// Makes an error for an archive that cannot be opened. Its kind is [`ErrorKind::Missing`] if the
     /// archive does not exist.
+    #[doc(hidden)]
     pub fn from_open(path: &Path, error: &io::Error) -> Self {
         let made = Self::io("open", path, error);
         match error.kind() {
@@ -147,6 +150,7 @@ impl Error {
 
     /// Makes an error for a failed file operation. Its [kind](ErrorKind::from_io) follows from the
     /// operating system's error. `action` completes the sentence "cannot …".
+    #[doc(hidden)]
     pub fn io(action: &str, path: &Path, error: &io::Error) -> Self {
         // A reader other than a file may wrap an error of this library, which has its own place and
         // hint.
@@ -193,12 +197,14 @@ impl Error {
     /// Prepends a place if the error is of [`ErrorKind::Damaged`] or [`ErrorKind::Unsupported`].
     /// Other errors name their path already.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_place_if_damaged(self, place: impl fmt::Display) -> Self {
         if matches!(self.kind, ErrorKind::Damaged | ErrorKind::Unsupported) { self.with_place(place) } else { self }
     }
 
     /// Sets the [offset of the damage](Self::offset_bytes). The message does not change.
     #[must_use]
+    #[doc(hidden)]
     pub fn at_offset(mut self, offset_bytes: u64) -> Self {
         self.offset_bytes = Some(offset_bytes);
         self

@@ -284,6 +284,11 @@ impl CancelToken {
         self.0.store(true, Relaxed);
     }
 
+    /// True once the token is cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.is_interrupted()
+    }
+
     /// Forwards events to `progress`, and also stops the operation when this token is cancelled.
     pub fn with<'a>(&'a self, progress: &'a dyn Progress) -> impl Progress + 'a {
         Forward::until(progress, || self.is_interrupted())

@@ -210,6 +210,14 @@ impl Offer {
         self.remote().is_none_or(|remote| remote.named_by_operator)
     }
 
+    /// Returns the archive as the only one of a source.
+    pub fn as_source(&self) -> SourceLocation {
+        match &self.place {
+            OfferPlace::Remote(remote) => SourceLocation::ArchiveUrl(remote.url.clone()),
+            OfferPlace::Local(path) => SourceLocation::ArchiveFile(path.clone()),
+        }
+    }
+
     /// Its URL without secrets, or its path.
     pub fn location(&self) -> String {
         match &self.place {

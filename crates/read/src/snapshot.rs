@@ -41,7 +41,7 @@ impl Snapshot {
     }
 
     /// Creates a snapshot of a full archive and, if there is one, an incremental archive on it.
-    pub fn archives(full: impl Into<ArchiveInput>, incremental: Option<ArchiveInput>) -> Self {
+    pub fn from_archives(full: impl Into<ArchiveInput>, incremental: Option<ArchiveInput>) -> Self {
         match incremental {
             Some(incremental) => Self::pair(full, incremental),
             None => Self::archive(full),
@@ -49,7 +49,7 @@ impl Snapshot {
     }
 
     /// Returns the archives, the full one first; none for a ledger.
-    pub fn inputs(&self) -> impl DoubleEndedIterator<Item = &ArchiveInput> {
+    pub fn archives(&self) -> impl DoubleEndedIterator<Item = &ArchiveInput> {
         let archives = match self {
             Self::Archive(archive) => [Some(archive), None],
             Self::Pair { full, incremental } => [Some(full), Some(incremental)],
@@ -61,5 +61,12 @@ impl Snapshot {
     /// Creates a snapshot of a ledger's newest bank snapshot.
     pub fn ledger(paths: impl Into<LedgerPaths>) -> Self {
         Self::Ledger { paths: paths.into(), slot: None, base_slot: None }
+    }
+}
+
+/// A snapshot of one archive.
+impl<A: Into<ArchiveInput>> From<A> for Snapshot {
+    fn from(archive: A) -> Self {
+        Self::archive(archive)
     }
 }

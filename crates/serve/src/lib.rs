@@ -74,7 +74,7 @@ pub struct ServeOptions {
     /// served.
     #[setters(into)]
     pub dirs: Vec<PathBuf>,
-    /// Address to listen at; port 0 picks a free one, reported by [`Event::Listening`].
+    /// Address to listen at; port 0 picks a free one, reported by [`ServeEvent::Listening`].
     pub listen: SocketAddr,
     /// Certificate and key for encryption. Default: none, plain HTTP.
     #[setters(into)]
@@ -153,7 +153,7 @@ impl ServeOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[warn(missing_docs)]
-pub enum Event {
+pub enum ServeEvent {
     /// The server accepts connections.
     Listening {
         /// Address of the archives, with the actual port.
@@ -183,12 +183,12 @@ struct Server {
     transfers: Arc<Transfers>,
     files: OpenFiles,
     limits: Arc<ClientLimits>,
-    log: SyncSender<Event>,
+    log: SyncSender<ServeEvent>,
     metrics: Arc<Metrics>,
 }
 
 impl Server {
-    fn new(options: &ServeOptions, log: SyncSender<Event>) -> Result<Self> {
+    fn new(options: &ServeOptions, log: SyncSender<ServeEvent>) -> Result<Self> {
         let metrics = Arc::new(Metrics::new());
         let options = Arc::new(options.clone());
         Ok(Self {
@@ -210,7 +210,7 @@ impl Server {
     /// Logs an answered request. Drops the event if the log is full, because no client may wait for it.
     fn log_answer(&self, client: IpAddr, request: String, status: u16, sent_bytes: u64) {
         let answered = AnsweredRequest { client: client.to_canonical(), request, status, sent_bytes };
-        let _ = self.log.try_send(Event::Answered(answered));
+        let _ = self.log.try_send(ServeEvent::Answered(answered));
     }
 }
 
@@ -236,7 +236,7 @@ const OTHER_DESCRIPTORS: u64 = 128;
 ///
 /// # Errors
 /// A directory or certificate cannot be read; an address is in use.
-pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: &dyn Progress) -> Result<()> {
+pub fn serve(options: &ServeOptions, progress: &dyn Progress, mut on_event: impl FnMut(&ServeEvent)) -> Result<()> {
     let certificates = options.tls.clone().map(Certificates::new).transpose()?;
     let (sender, events) = sync_channel(LOG_EVENTS_MAX);
     let server = Arc::new(Server::new(options, sender)?);
@@ -257,12 +257,12 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
     runtime.spawn(archives::keep_scanning(server.clone()));
     let archives = server.archives.last_scan().archives().len();
     let metrics = metrics_server.as_ref().map(|metrics| metrics.address);
-    on_event(Event::Listening { listen, metrics, archives });
+    on_event(&ServeEvent::Listening { listen, metrics, archives });
     notify(NotifyState::Ready);
 
     let mut last_housekeeping: Option<Instant> = None;
     while !progress.is_interrupted() {
-        forward_events(&events, &server.transfers, transfers::QUIET_TIME, on_event);
+        forward_events(&events, &server.transfers, transfers::QUIET_TIME, &mut on_event);
         if last_housekeeping.is_some_and(|last| last.elapsed() < HOUSEKEEPING_INTERVAL) {
             continue;
         }
@@ -275,7 +275,7 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
         }
         if let Some(certificates) = &certificates {
             match certificates.reload() {
-                Ok(true) => on_event(Event::Reloaded),
+                Ok(true) => on_event(&ServeEvent::Reloaded),
                 Ok(false) => {}
                 Err(error) => progress.warn(&format!("{error}; the old certificate stays in use")),
             }
@@ -283,15 +283,15 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
     }
 
     notify(NotifyState::Stopping);
-    on_event(Event::Stopping { connections: server.limits.connection_count() });
+    on_event(&ServeEvent::Stopping { connections: server.limits.connection_count() });
     let _ = stop.send(true);
     let start = Instant::now();
     while server.limits.connection_count() > 0 && start.elapsed() < options.grace {
-        forward_events(&events, &server.transfers, transfers::QUIET_TIME, on_event);
+        forward_events(&events, &server.transfers, transfers::QUIET_TIME, &mut on_event);
     }
     // End the remaining transfers, and report them.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
-    forward_events(&events, &server.transfers, Duration::ZERO, on_event);
+    forward_events(&events, &server.transfers, Duration::ZERO, &mut on_event);
     Ok(())
 }
 
@@ -308,18 +308,18 @@ fn start_runtime(threads: usize, name: &str) -> Result<Runtime> {
 /// Forwards events until the end of an interval, or a full log of them while requests come faster than
 /// they are logged. Then reports the transfers that have ended.
 fn forward_events(
-    events: &Receiver<Event>,
+    events: &Receiver<ServeEvent>,
     transfers: &Transfers,
     quiet_time: Duration,
-    on_event: &mut dyn FnMut(Event),
+    on_event: &mut dyn FnMut(&ServeEvent),
 ) {
     let start = Instant::now();
     for _ in 0..LOG_EVENTS_MAX {
         let Ok(event) = events.recv_timeout(EVENT_INTERVAL.saturating_sub(start.elapsed())) else { break };
-        on_event(event);
+        on_event(&event);
     }
     for finished in transfers.take_finished(quiet_time) {
-        on_event(Event::Finished(finished));
+        on_event(&ServeEvent::Finished(finished));
     }
 }
 

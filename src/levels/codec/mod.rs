@@ -19,7 +19,7 @@ use slotpress_base::{Error, Result};
 use slotpress_read::FrameDecoder;
 use twox_hash::XxHash32;
 
-use crate::archive::encode::{Codec, FrameCompressor};
+use crate::archive::encode::{ArchiveFormat, Codec, FrameCompressor};
 use crate::archive::layout::{RecordLayout, clustering_bytes};
 use crate::archive::lz4::{UNCOMPRESSED_FLAG, append_blocks};
 
@@ -60,6 +60,16 @@ impl FrameCodec {
     /// Returns zstd at this level, as `archive` uses it.
     pub fn zstd(level: i32) -> Self {
         Self { name: REFERENCE_CODEC, level }
+    }
+
+    /// Returns the codec for [`EncodingOptions`](crate::archive::EncodingOptions); `None` if archives
+    /// cannot have it.
+    pub fn codec(&self) -> Option<Codec> {
+        match self.name {
+            REFERENCE_CODEC | CLUSTERED_CODEC => Some(Codec::zstd(self.level).layout(self.layout())),
+            "lz4" => Some(Codec::new(ArchiveFormat::Lz4)),
+            _ => None,
+        }
     }
 
     /// Returns the order of records that this codec expects in frames.

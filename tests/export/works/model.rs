@@ -65,7 +65,7 @@ proptest! {
         expected.sort();
 
         let [full, incremental] = [0, 1].map(|number| archives.get(number).map(ArchiveInput::from_path));
-        let snapshot = Snapshot::archives(full.expect("a full archive"), incremental);
+        let snapshot = Snapshot::from_archives(full.expect("a full archive"), incremental);
         let mut options = ExportOptions::new(snapshot).filter(filter).data(data);
         options.format = TableFormat::Csv;
         options.tables = vec![Table::Accounts];

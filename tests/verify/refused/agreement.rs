@@ -100,7 +100,7 @@ const LOOSER_THAN_FIREDANCER: &[(&str, &str)] = &[
 fn verify_for_agave(paths: &AlteredPaths) -> slotpress::Result<VerifyReport> {
     let incremental = paths.incremental.as_ref().map(ArchiveInput::from_path);
     slotpress_read::verify(
-        &Snapshot::archives(&paths.full, incremental),
+        &Snapshot::from_archives(&paths.full, incremental),
         &verify_options(&SnapshotClient::AGAVE),
         &NoProgress,
     )

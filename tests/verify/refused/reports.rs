@@ -82,7 +82,7 @@ fn altered_archives_have_these_reports() {
         let dir = temp_dir();
         let paths = altered.write_to(dir.path());
         let incremental = paths.incremental.as_ref().map(ArchiveInput::from_path);
-        let snapshot = Snapshot::archives(&paths.full, incremental);
+        let snapshot = Snapshot::from_archives(&paths.full, incremental);
         let result = slotpress_read::verify(&snapshot, &verify_options(&[]), &NoProgress);
         let report = match result {
             Ok(report) => report_text(&report),

@@ -33,7 +33,7 @@ use crate::verify::fixtures::*;
 /// `ok: false`.
 fn verify_archives(full: &Path, incremental: Option<&Path>) -> VerifyReport {
     let incremental = incremental.map(ArchiveInput::from_path);
-    let report = slotpress_read::verify(&Snapshot::archives(full, incremental), &verify_options(&[]), &NoProgress);
+    let report = slotpress_read::verify(&Snapshot::from_archives(full, incremental), &verify_options(&[]), &NoProgress);
     report.unwrap_or_else(|error| {
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
         VerifyReport::default()

@@ -201,7 +201,7 @@ fn an_incremental_archive_alone_has_no_failure_if_only_frames_are_checked() {
 #[test]
 fn the_library_fails_for_an_incremental_archive_alone() {
     let dir = directory_with_an_incremental_archive();
-    let catalog = slotpress::catalog::scan(&[dir.path().into()]).expect("scanned");
+    let catalog = slotpress::catalog::scan(&[dir.path()]).expect("scanned");
     let open = |archive: &ListedArchive, _| Ok(ArchiveInput::from_path(archive.path()));
     let verdict = verify_catalog(&catalog, &VerifyOptions::default(), &NoProgress, open, |_| {});
     let error = verdict.expect("verified").require_ok("here").expect_err("not checked");

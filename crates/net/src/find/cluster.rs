@@ -91,10 +91,10 @@ pub fn ask_cluster(
 ) -> Result<ClusterAnswers> {
     let mut rpc_urls = options.rpc.clone();
     let mut answers = ClusterAnswers::default();
-    answers.facts.genesis_hash = options.expected_genesis_hash;
+    answers.facts.genesis_hash = options.expect_genesis_hash;
     if let Some(cluster) = options.cluster {
         rpc_urls.extend(Url::parse(cluster.rpc_url()).ok());
-        answers.facts.genesis_hash = options.expected_genesis_hash.or(cluster.genesis_hash().parse().ok());
+        answers.facts.genesis_hash = options.expect_genesis_hash.or(cluster.genesis_hash().parse().ok());
     }
     let mut failure = None;
     for url in &rpc_urls {

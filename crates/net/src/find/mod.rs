@@ -87,6 +87,11 @@ impl Candidate {
         [Some(&self.full), self.incremental.as_ref()].into_iter().flatten()
     }
 
+    /// Returns the archives as sources, from which `fetch` and `bootstrap` take exactly this state.
+    pub fn sources(&self) -> Vec<SourceLocation> {
+        self.offers().map(Offer::as_source).collect()
+    }
+
     /// Returns the total size of the archives; `None` if a server does not state a size.
     pub fn bytes(&self) -> Option<u64> {
         total_bytes(self.offers())

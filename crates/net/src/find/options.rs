@@ -44,7 +44,7 @@ pub struct FindOptions {
     pub read_bank_times: bool,
     /// Genesis hash that RPC servers must have. Default: the hash of `cluster`; without a cluster, any.
     #[setters(into)]
-    pub expected_genesis_hash: Option<Hash>,
+    pub expect_genesis_hash: Option<Hash>,
 }
 
 impl FindOptions {
@@ -78,7 +78,7 @@ impl Default for FindOptions {
             measured_max: 8,
             measure_single: false,
             read_bank_times: false,
-            expected_genesis_hash: None,
+            expect_genesis_hash: None,
         }
     }
 }

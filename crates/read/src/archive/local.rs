@@ -3,7 +3,7 @@
 #![warn(missing_docs)]
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,11 +17,17 @@ pub const STANDARD_INPUT: &str = "standard input";
 pub enum LocalArchive {
     /// Path of an archive's file.
     File(PathBuf),
-    /// A pipe, a terminal or a file, without a name with which its content could be compared.
+    /// A stream, which has no name with which its content could be compared.
     Stream(Arc<File>),
 }
 
 impl LocalArchive {
+    /// Creates an archive from an open file, a pipe, a socket or another stream with a file descriptor,
+    /// so that a wait for its bytes can be interrupted.
+    pub fn from_stream(stream: impl Into<OwnedFd>) -> Self {
+        Self::Stream(Arc::new(File::from(stream.into())))
+    }
+
     /// The archive that standard input sends. Do not read from [`std::io::stdin`] besides, because its
     /// buffer would keep some of the bytes.
     ///
@@ -29,7 +35,7 @@ impl LocalArchive {
     /// Standard input is closed.
     pub fn from_stdin() -> Result<Self> {
         let owned = std::io::stdin().as_fd().try_clone_to_owned();
-        Ok(Self::Stream(Arc::new(File::from(owned.or_path("open", Path::new(STANDARD_INPUT))?))))
+        Ok(Self::from_stream(owned.or_path("open", Path::new(STANDARD_INPUT))?))
     }
 
     /// Returns the path of a file; `None` for a stream.

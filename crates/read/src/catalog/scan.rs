@@ -29,8 +29,9 @@ const ARCHIVES_MAX: usize = 10_000;
 ///
 /// # Errors
 /// A directory cannot be read, or there are too many archives.
-pub fn scan(dirs: &[PathBuf]) -> Result<Catalog> {
-    scan_again(dirs, &Catalog::default())
+pub fn scan(dirs: &[impl AsRef<Path>]) -> Result<Catalog> {
+    let dirs: Vec<PathBuf> = dirs.iter().map(|dir| dir.as_ref().to_path_buf()).collect();
+    scan_again(&dirs, &Catalog::default())
 }
 
 /// Like [`scan`], but reuses what is `known` about unchanged files.
@@ -237,6 +238,7 @@ impl ListedArchive {
     ///
     /// # Errors
     /// It is gone, or is no longer a regular file.
+    #[doc(hidden)]
     pub fn open(&self) -> io::Result<(File, Stat)> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let parent = self.open_parent()?;

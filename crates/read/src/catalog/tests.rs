@@ -328,7 +328,7 @@ fn only_ordinary_files_of_the_directory_are_found() {
     fs::write(outside.path().join(name(6)), "secret").expect("written");
     std::os::unix::fs::symlink(outside.path().join(name(6)), dir.path().join(name(6))).expect("linked");
     rustix::fs::mknodat(rustix::fs::CWD, dir.path().join(name(7)), FileType::Fifo, 0o600.into(), 0).expect("a pipe");
-    let catalog = scan::scan(&[dir.path().to_path_buf()]).expect("read");
+    let catalog = scan::scan(&[dir.path()]).expect("read");
     let slots: Vec<(u64, bool)> = catalog.archives().iter().map(|a| (a.name.slot, a.is_remote)).collect();
     assert_eq!(slots, [(2, true), (1, false)]);
     assert_eq!(scan::scan_with_copies(&[dir.path().to_path_buf()]).expect("read").archives().len(), 3);
@@ -345,7 +345,7 @@ fn only_ordinary_files_of_the_directory_are_found() {
     fs::rename(dir.path().join("remote"), outside.path().join("moved")).expect("moved");
     std::os::unix::fs::symlink(outside.path().join("moved"), dir.path().join("remote")).expect("linked");
     assert!(catalog.archives()[0].open().is_err());
-    let catalog = scan::scan(&[dir.path().to_path_buf()]).expect("read");
+    let catalog = scan::scan(&[dir.path()]).expect("read");
     assert!(catalog.archives().is_empty());
     assert!(scan::scan(&[dir.path().join("none")]).is_err());
 }

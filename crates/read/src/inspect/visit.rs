@@ -45,7 +45,7 @@ pub trait AccountVisitor {
 /// Passes the newest version of every account to the visitors of all workers, and returns the
 /// visitors. Reads the input twice, first to find superseded records, so a URL is transferred
 /// twice. The first pass shows that all records can be read. The state is checked only at the end,
-/// and not with `quick` or [`CheckMode::Frames`](crate::CheckMode::Frames).
+/// and not with [`VerifyOptions::quick`] or [`CheckMode::Frames`](crate::CheckMode::Frames).
 ///
 /// Half of [`CheckOptions::memory_bytes`](crate::CheckOptions::memory_bytes) holds the log (20 bytes per
 /// record), the other half the marks of superseded records (about 2 bytes each).
@@ -56,13 +56,13 @@ pub trait AccountVisitor {
 /// name (the visited accounts may be wrong then), or if an incremental archive is given without its
 /// full one.
 pub fn visit_accounts<V: AccountVisitor + Send>(
-    input: &Snapshot,
+    snapshot: &Snapshot,
     options: &VerifyOptions,
     progress: &dyn Progress,
     new_visitor: impl Fn() -> V + Sync,
 ) -> Result<(Vec<V>, VerifyReport), V::Error> {
     let visit = AccountVisit { new_visitor, visitors: Mutex::default(), error: Mutex::default() };
-    let visited = visit_state(input, options, progress, &visit);
+    let visited = visit_state(snapshot, options, progress, &visit);
     if let Some(error) = visit.error.into_inner() {
         return Err(error);
     }
@@ -71,12 +71,12 @@ pub fn visit_accounts<V: AccountVisitor + Send>(
 
 /// Passes every record to a visitor, and judges the state as [`visit_accounts`] does.
 pub fn visit_state(
-    input: &Snapshot,
+    snapshot: &Snapshot,
     options: &VerifyOptions,
     progress: &dyn Progress,
     visitor: &dyn StateVisitor,
 ) -> Result<VerifyReport> {
-    let report = read_state(input, options, progress, visitor)?;
+    let report = read_state(snapshot, options, progress, visitor)?;
     if options.state_skip_reason().is_some() {
         return Ok(report);
     }
@@ -91,13 +91,13 @@ pub fn visit_state(
 }
 
 pub(super) fn read_state(
-    input: &Snapshot,
+    snapshot: &Snapshot,
     options: &VerifyOptions,
     progress: &dyn Progress,
     visitor: &dyn StateVisitor,
 ) -> Result<VerifyReport> {
     let options = options.clone().threads(options.threads.clamp(1, THREADS_MAX));
-    read_snapshot(input, VerifyJob { second_pass_visitor: Some(visitor), ..VerifyJob::new(&options, progress) })
+    read_snapshot(snapshot, VerifyJob { second_pass_visitor: Some(visitor), ..VerifyJob::new(&options, progress) })
 }
 
 struct AccountVisit<F, V: AccountVisitor> {

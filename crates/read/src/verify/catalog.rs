@@ -1,6 +1,7 @@
 //! Verifies all archives of a catalog, each incremental one together with its full archive.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -121,14 +122,14 @@ impl CatalogVerdict {
     /// # Errors
     /// Archives are damaged, or else the error of the first archive that could not be verified, or
     /// whose state was not checked.
-    pub fn require_ok(self, place: &str) -> Result<()> {
-        let Self { archives, damaged, error, .. } = self;
+    pub fn require_ok(&self, place: impl fmt::Display) -> Result<()> {
+        let damaged = self.damaged;
         if damaged > 0 {
-            let all = quantity::count_of(archives, "archive");
+            let all = quantity::count_of(self.archives, "archive");
             let verb = if damaged == 1 { "is" } else { "are" };
             return Err(Error::damaged(format!("{damaged} of {all} in {place} {verb} not valid")));
         }
-        error.map_or(Ok(()), Err)
+        self.error.clone().map_or(Ok(()), Err)
     }
 }
 
