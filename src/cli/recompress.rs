@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use slotpress::program::decoding_side_bytes;
 use slotpress::recompress::{RecompressOptions, recompress};
-use slotpress::{Error, Result};
+use slotpress::{ArchiveInput, Error, Result};
 use slotpress_base::EscapePath;
 
 use super::archive::NEW_ARCHIVE_ROW;
@@ -68,7 +68,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         let archive = open_local(archive)?;
         let mut options = RecompressOptions::new(archive).encoding(encoding.clone()).check(check.clone());
         options.base_slot = args.base_slot;
-        options.base = if number > 0 { Some(archives[0].clone()) } else { args.base.clone() };
+        options.base = if number > 0 { Some(&archives[0]) } else { args.base.as_ref() }.map(ArchiveInput::from);
         if number + 1 < archives.len() {
             // The expected hash and slot are those of both archives together, so only the last run
             // checks them.

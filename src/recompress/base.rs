@@ -4,12 +4,11 @@
 //! It is read after the incremental one, so that accounts in both archives are not hashed twice. Its
 //! index is not used, because it may be wrong.
 
-use std::path::Path;
-
 use slotpress_base::{Error, IoPolicy, PageCacheWatch, Result, Stage};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::{
-    AccountsPass, ArchivePass, ArchiveRules, Failures, PairMember, Rule, SeenSlots, StateBuilder, Task, judge_pair,
+    AccountsPass, ArchiveInput, ArchivePass, ArchiveRules, Failures, PairMember, Rule, SeenSlots, StateBuilder, Task,
+    judge_pair,
 };
 
 use super::run::RecompressJob;
@@ -23,9 +22,10 @@ pub struct BaseArchive {
 
 impl BaseArchive {
     /// Opens the full archive, and checks by names that the incremental one builds on it.
-    pub fn open(path: &Path, incremental: PairMember<'_>, io_policy: &IoPolicy) -> Result<Self> {
-        let _watch = io_policy.io_hint.watch([path]);
-        let archive = OpenArchive::open(path, io_policy)?.without_index();
+    pub fn open(base: &ArchiveInput, incremental: PairMember<'_>, io_policy: &IoPolicy) -> Result<Self> {
+        let file = base.source.is_none().then_some(&base.path);
+        let _watch = io_policy.io_hint.watch(file);
+        let archive = base.open(io_policy)?.without_index();
         let full = PairMember::from_archive(&archive, None);
         judge_pair(full, incremental, &Failures::strict())?;
         Ok(Self { archive, _watch })

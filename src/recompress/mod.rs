@@ -10,14 +10,13 @@ mod reading;
 mod run;
 mod state;
 
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::{ErrorKind, Progress, Result, Until};
-use slotpress_read::{Assurance, CheckOptions, LocalArchive};
+use slotpress_read::{ArchiveInput, Assurance, CheckOptions, LocalArchive};
 
 use crate::archive::NewArchive;
 use crate::archive::encoding::EncodingOptions;
@@ -40,7 +39,7 @@ pub struct RecompressOptions {
     /// Default: none; then an incremental archive is an error, except with
     /// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames).
     #[setters(into, strip_option)]
-    pub base: Option<PathBuf>,
+    pub base: Option<ArchiveInput>,
     /// Checks that are made while the archive is read. Default: all, including the state.
     pub check: CheckOptions,
 }

@@ -51,8 +51,8 @@ pub fn run(
         // Judge the archive as the full archive of a pair, whose bank file may lack stakes.
         refuse_unless_agave_loads(archive, true)?;
     }
-    let base = options.base.as_deref();
-    let base = base.map(|path| BaseArchive::open(path, input.as_member(base_slot), &encoding.io_policy)).transpose()?;
+    let base = options.base.as_ref();
+    let base = base.map(|base| BaseArchive::open(base, input.as_member(base_slot), &encoding.io_policy)).transpose()?;
     let job = RecompressJob { options, base: base.as_ref(), base_slot, progress };
     let compression = encoding.codec.compression();
     let name = input.name().map(|name| ArchiveName { compression, ..name.clone() });
@@ -159,8 +159,8 @@ fn base_slot_of(options: &RecompressOptions) -> Result<Option<u64>> {
         }
         (Some(name), _) => Ok(name.base_slot),
         (None, None) => Ok(options.base_slot),
-        (None, Some(base)) => match options.base_slot.or(ArchiveName::from_path(base).map(|name| name.slot)) {
-            None => Err(Error::usage(format!("the name of {} does not contain its slot", base.escaped()))
+        (None, Some(base)) => match options.base_slot.or(base.name.as_ref().map(|name| name.slot)) {
+            None => Err(Error::usage(format!("the name of {} does not contain its slot", base.path.escaped()))
                 .with_hint(hint::GIVE_BASE_SLOT)),
             base_slot => Ok(base_slot),
         },

@@ -59,7 +59,7 @@ fn make_and_verify(altered: &Altered, dir: &Path) -> [CommandResult; 3] {
         std::fs::create_dir_all(&out).expect("made");
         let mut sink = DirSink::open(out).expect("opened");
         let mut options = RecompressOptions::new(source).encoding(EncodingOptions::default().threads(2));
-        options.base = base.map(Path::to_path_buf);
+        options.base = base.map(ArchiveInput::from);
         recompress(&options, &mut sink, &NoProgress).ok()?.archive.path
     };
     let new_full = recompress(&full, None, "full");
