@@ -372,11 +372,11 @@ mod tests {
     fn forwarding_ends_although_events_keep_coming() {
         let transfers = Transfers::new(true, Arc::new(Metrics::new()));
         let (sender, events) = sync_channel(1);
-        sender.send(Event::Reloaded).expect("sent");
+        sender.send(ServeEvent::Reloaded).expect("sent");
         let mut forwarded = 0;
-        let mut forward_another = |event| {
+        let mut forward_another = |event: &ServeEvent| {
             forwarded += 1;
-            sender.send(event).expect("sent");
+            sender.send(event.clone()).expect("sent");
         };
         forward_events(&events, &transfers, Duration::ZERO, &mut forward_another);
         assert_eq!(forwarded, LOG_EVENTS_MAX);
