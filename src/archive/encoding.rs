@@ -2,7 +2,9 @@
 //! number of workers that fit into memory.
 
 use derive_setters::Setters;
-use slotpress_base::{AHEAD_BYTES, Error, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Result, available_threads, quantity};
+use slotpress_base::{
+    AHEAD_BYTES_MAX, Error, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Result, available_threads, quantity,
+};
 use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN};
 
 use crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT};
@@ -64,13 +66,13 @@ impl EncodingOptions {
     }
 
     /// Returns how many bytes are left for reading ahead: `memory_bytes` less `other_bytes` and the
-    /// memory of the workers, or [`AHEAD_BYTES`] without a limit. `read_ahead` never uses more than
-    /// [`AHEAD_BYTES`].
+    /// memory of the workers, or [`AHEAD_BYTES_MAX`] without a limit. `read_ahead` never uses more than
+    /// [`AHEAD_BYTES_MAX`].
     ///
     /// # Errors
     /// zstd's context cannot be allocated. A limit that is too small gives 0, not an error.
     pub(crate) fn ahead_bytes(&self, workers: usize, other_bytes: u64) -> Result<u64> {
-        let Some(memory_bytes) = self.memory_bytes else { return Ok(AHEAD_BYTES) };
+        let Some(memory_bytes) = self.memory_bytes else { return Ok(AHEAD_BYTES_MAX) };
         let worker_bytes = worker_memory_bytes(&self.codec, self.frame_size_bytes)?;
         let used_bytes = worker_bytes.saturating_mul(workers as u64).saturating_add(other_bytes);
         Ok(memory_bytes.saturating_sub(used_bytes))

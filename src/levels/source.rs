@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
-use slotpress_base::{AHEAD_BYTES, Error, ErrorKind, EscapePath, IoContext, Progress, Result, Stage, start_pool};
+use slotpress_base::{AHEAD_BYTES_MAX, Error, ErrorKind, EscapePath, IoContext, Progress, Result, Stage, start_pool};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
@@ -132,7 +132,7 @@ impl OpenInput {
         let mut total_bytes = 0u64;
         // `None` once the stream is known not to be a snapshot's tar stream.
         let mut parser = Some(EntryParser::default());
-        archive.decode_stream(threads, AHEAD_BYTES, progress, &mut |bytes| {
+        archive.decode_stream(threads, AHEAD_BYTES_MAX, progress, &mut |bytes| {
             total_bytes += bytes.len() as u64;
             let Some(entry_parser) = &mut parser else { return Ok(()) };
             let result = entry_parser.feed(bytes, &mut |event| {
@@ -215,7 +215,7 @@ fn load_stream(
     let mut frames: Vec<ContentFrame> = Vec::with_capacity(chosen.len());
     let mut content = Vec::new();
     let mut position = 0;
-    archive.decode_stream(threads, AHEAD_BYTES, progress, &mut |mut bytes| {
+    archive.decode_stream(threads, AHEAD_BYTES_MAX, progress, &mut |mut bytes| {
         while let Some(frame) = chosen.get(frames.len()) {
             let next_offset = frame.offset_bytes + content.len() as u64;
             let skipped = (next_offset - position).min(bytes.len() as u64) as usize;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fs::AtFlags;
 use slotpress_base::bytes::fill_buf;
 use slotpress_base::{
-    AHEAD_BYTES, Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Progress, Result, Stage, StreamWriter,
+    AHEAD_BYTES_MAX, Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Progress, Result, Stage, StreamWriter,
 };
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::OpenArchive;
@@ -174,7 +174,7 @@ pub fn has_same_content(source: &dyn Source, other: &dyn Source, progress: &dyn 
 /// writes earlier ones.
 fn copy_archive(archive: &OpenArchive, to: &StagedFile, progress: &dyn Progress) -> Result<()> {
     let mut writer = StreamWriter::direct(to.file(), archive.io_policy.io_hint);
-    archive.with_stream(AHEAD_BYTES, progress, |mut stream| {
+    archive.with_stream(AHEAD_BYTES_MAX, progress, |mut stream| {
         loop {
             progress.check()?;
             let piece = fill_buf(&mut stream).or_path("read", archive.path())?;

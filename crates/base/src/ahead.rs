@@ -22,7 +22,7 @@ pub const READERS: usize = 4;
 pub const READER_NAME: &str = "reads ahead";
 
 /// Limit on the bytes that are read ahead.
-pub const AHEAD_BYTES: u64 = 32 * 1024 * 1024;
+pub const AHEAD_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Limit on the number of items that are read ahead, if items are small.
 const ITEMS_MAX: u64 = 32;
@@ -35,15 +35,15 @@ pub struct ItemReader<'a, T> {
     /// Reads an item into a buffer, whose content it replaces.
     pub read: &'a (dyn Fn(&T, &mut Vec<u8>) -> Result<()> + Sync),
     pub item_bytes_max: u64,
-    /// Limit on the bytes that are read ahead, in addition to the limit [`AHEAD_BYTES`]. If it is
-    /// too small for one item, nothing is read ahead.
+    /// Limit on the bytes that are read ahead, in addition to [`AHEAD_BYTES_MAX`]. If it is too small
+    /// for one item, nothing is read ahead.
     pub ahead_bytes_max: u64,
 }
 
 /// An item that was read ahead, or is still to be read.
 pub struct AheadItem<'a, T> {
     item: T,
-    lent: Option<LentBuffer>,
+    lent_buffer: Option<LentBuffer>,
     reader: &'a ItemReader<'a, T>,
 }
 
@@ -55,9 +55,9 @@ impl<T> AheadItem<'_, T> {
     /// Moves the bytes that were read ahead into `buffer`. Returns false if the item was not
     /// read ahead.
     pub fn take_bytes(&mut self, buffer: &mut Vec<u8>) -> bool {
-        let Some(mut lent) = self.lent.take() else { return false };
-        std::mem::swap(&mut lent.buffer, buffer);
-        lent.is_read
+        let Some(mut lent_buffer) = self.lent_buffer.take() else { return false };
+        std::mem::swap(&mut lent_buffer.bytes, buffer);
+        lent_buffer.is_read
     }
 
     /// Moves the bytes that were read ahead into `buffer`, or reads the item now.
@@ -72,11 +72,11 @@ impl<T> AheadItem<'_, T> {
     }
 }
 
-/// A buffer that is lent to a worker. Dropping this value returns the buffer, or the one for which
-/// the worker has swapped it.
+/// A buffer that is lent to a worker. Dropping this value returns the buffer, or the buffer for which
+/// the worker has exchanged it.
 struct LentBuffer {
-    buffer: Vec<u8>,
-    /// False if the item is left to the worker.
+    bytes: Vec<u8>,
+    /// False if the worker must read the item itself.
     is_read: bool,
     free_tx: Sender<Vec<u8>>,
 }
@@ -84,7 +84,7 @@ struct LentBuffer {
 impl Drop for LentBuffer {
     fn drop(&mut self) {
         // Fails if the reading threads have ended.
-        let _ = self.free_tx.send(std::mem::take(&mut self.buffer));
+        let _ = self.free_tx.send(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -106,7 +106,7 @@ pub fn read_ahead<T: Send, R>(
     reader: &ItemReader<'_, T>,
     work: impl FnOnce(&mut (dyn Iterator<Item = Result<AheadItem<'_, T>>> + Send)) -> Result<R>,
 ) -> Result<R> {
-    let buffers = (reader.ahead_bytes_max.min(AHEAD_BYTES) / reader.item_bytes_max.max(1)).min(ITEMS_MAX) as usize;
+    let buffers = (reader.ahead_bytes_max.min(AHEAD_BYTES_MAX) / reader.item_bytes_max.max(1)).min(ITEMS_MAX) as usize;
     let (free_tx, free_rx) = bounded(buffers);
     let (taken_tx, taken_rx) = unbounded();
     let queue = ItemQueue { items: Mutex::new(items.enumerate()), reader, free_rx };
@@ -142,7 +142,7 @@ impl<I: Iterator<Item = T>, T> ItemQueue<'_, I, T> {
         let (number, item) = self.items.lock().next()?;
         // A vector that grows by itself may take twice as much memory.
         buffer.reserve_exact((reader.item_bytes_max as usize).saturating_sub(buffer.len()));
-        // If reading fails, the worker reads the item again, and handles the error.
+        // If reading fails, the worker reads the item again, and returns the error.
         let is_read = (reader.is_cold)(&item) && (reader.read)(&item, &mut buffer).is_ok();
         Some(TakenItem { number, item, buffer, is_read })
     }
@@ -196,20 +196,20 @@ impl<'s, I: Iterator<Item = T> + Send, T: Send> Iterator for ItemsInOrder<'s, '_
             {
                 return Some(Err(error));
             }
-            return Some(Ok(AheadItem { item, lent: None, reader }));
+            return Some(Ok(AheadItem { item, lent_buffer: None, reader }));
         }
         loop {
             if let Some(TakenItem { item, buffer, is_read, .. }) = self.early[self.next % buffers].take() {
                 self.next += 1;
-                let lent = Some(LentBuffer { buffer, is_read, free_tx: self.free_tx.clone() });
-                return Some(Ok(AheadItem { item, lent, reader }));
+                let lent_buffer = Some(LentBuffer { bytes: buffer, is_read, free_tx: self.free_tx.clone() });
+                return Some(Ok(AheadItem { item, lent_buffer, reader }));
             }
             match self.taken_rx.recv().ok()? {
                 Ok(taken) => {
                     let index = taken.number % buffers;
                     self.early[index] = Some(taken);
                 }
-                Err(died) => return Some(Err(died)),
+                Err(error) => return Some(Err(error)),
             }
         }
     }
@@ -310,21 +310,21 @@ mod tests {
         }
     }
 
-    /// Only as many items are taken as fit in memory, whether they are read ahead or left to the work.
+    /// Only as many items are taken as there are buffers, whether they are read ahead or by the worker.
     #[test]
     fn the_items_read_ahead_are_bounded() {
         const BUFFERS: usize = 5;
         for all_are_cold in [false, true] {
-            let made = AtomicUsize::new(0);
             let taken = AtomicUsize::new(0);
+            let passed_on = AtomicUsize::new(0);
             let items = (0..200u64).inspect(|_| {
-                assert!(made.fetch_add(1, SeqCst) < taken.load(SeqCst) + BUFFERS + 1);
+                assert!(taken.fetch_add(1, SeqCst) < passed_on.load(SeqCst) + BUFFERS + 1);
             });
             let is_cold = |item: &u64| all_are_cold || *item == 0;
-            let count_taken = |items: &mut (dyn Iterator<Item = Result<AheadItem<'_, u64>>> + Send)| {
-                read_each(&mut items.inspect(|_| assert!(taken.fetch_add(1, SeqCst) < 200)))
+            let count_items = |items: &mut (dyn Iterator<Item = Result<AheadItem<'_, u64>>> + Send)| {
+                read_each(&mut items.inspect(|_| assert!(passed_on.fetch_add(1, SeqCst) < 200)))
             };
-            read_ahead(items, &new_reader(&is_cold, &write_item, BUFFERS as u64), count_taken).expect("read");
+            read_ahead(items, &new_reader(&is_cold, &write_item, BUFFERS as u64), count_items).expect("read");
         }
     }
 

@@ -28,8 +28,8 @@ pub fn saturating_add_to(counter: &mut u64, added: u64) {
 
 /// Returns the average rate in bytes per second. A time below a millisecond counts as a millisecond.
 pub fn average_rate(bytes: u64, time: Duration) -> u64 {
-    let billions = u128::from(bytes).saturating_mul(1_000_000_000);
-    billions.checked_div(time.as_nanos().max(1_000_000)).and_then(|rate| rate.try_into().ok()).unwrap_or(u64::MAX)
+    let scaled_bytes = u128::from(bytes).saturating_mul(1_000_000_000);
+    scaled_bytes.checked_div(time.as_nanos().max(1_000_000)).and_then(|rate| rate.try_into().ok()).unwrap_or(u64::MAX)
 }
 
 /// Returns the length of a range; 0 if it ends before it begins.
@@ -107,11 +107,11 @@ mod tests {
     fn slices_are_cut_at_their_end() {
         assert_eq!(split_at_most(b"abc", 2), (&b"ab"[..], &b"c"[..]));
         assert_eq!(split_at_most(b"abc", usize::MAX), (&b"abc"[..], &b""[..]));
-        let mut room = [0; 3];
-        assert_eq!(prefix_mut(&mut room, 2).len(), 2);
-        assert_eq!(prefix_mut(&mut room, usize::MAX).len(), 3);
-        assert_eq!((copy_at_most(b"ab", &mut room), room), (2, *b"ab\0"));
-        assert_eq!((copy_at_most(b"xyzw", &mut room), room), (3, *b"xyz"));
+        let mut buffer = [0; 3];
+        assert_eq!(prefix_mut(&mut buffer, 2).len(), 2);
+        assert_eq!(prefix_mut(&mut buffer, usize::MAX).len(), 3);
+        assert_eq!((copy_at_most(b"ab", &mut buffer), buffer), (2, *b"ab\0"));
+        assert_eq!((copy_at_most(b"xyzw", &mut buffer), buffer), (3, *b"xyz"));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 /// later time.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
-/// Returns the current time, limited to the years from 1970 to 9999. All code gets the time
-/// from here.
+/// Returns the current time, limited to the years from 1970 to 9999. All other code calls this function
+/// instead of [`SystemTime::now`].
 pub fn now() -> SystemTime {
     limit_to_range(SystemTime::now())
 }

@@ -135,11 +135,11 @@ impl Error {
     /// archive does not exist.
     #[doc(hidden)]
     pub fn from_open(path: &Path, error: &io::Error) -> Self {
-        let made = Self::io("open", path, error);
+        let open_error = Self::io("open", path, error);
         match error.kind() {
-            io::ErrorKind::NotFound => Self { kind: ErrorKind::Missing, ..made }
+            io::ErrorKind::NotFound => Self { kind: ErrorKind::Missing, ..open_error }
                 .with_hint("validators delete old archives: list the directory again for those that are there now"),
-            _ => made,
+            _ => open_error,
         }
     }
 
@@ -152,7 +152,7 @@ impl Error {
     /// operating system's error. `action` completes the sentence "cannot …".
     #[doc(hidden)]
     pub fn io(action: &str, path: &Path, error: &io::Error) -> Self {
-        // A reader other than a file may wrap an error of this library, which has its own place and
+        // A reader that is not a file may wrap an error of this library, which has its own message and
         // hint.
         if let Some(error) = find_own_error(error) {
             return error;

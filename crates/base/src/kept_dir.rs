@@ -1,9 +1,9 @@
 //! Directories that are kept open. Names in them are created, opened, renamed and removed relative
-//! to the open descriptor. If something else, such as a symbolic link, takes the directory's path,
-//! what it leads to is never touched.
+//! to the open descriptor. If the directory's path later leads to another directory, for example through
+//! a symbolic link, that directory is never touched.
 //!
-//! A name is a single path component. Symbolic links are never followed, except in the operator's
-//! path by which a directory is first opened.
+//! A name is a single path component. Symbolic links are followed only in the path by which a directory
+//! is first opened.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,6 +20,7 @@ use crate::{Error, EscapePath, IoContext, Owner, Result};
 
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// Limit on the directories above another one. A path of the maximum length (`PATH_MAX`) has fewer.
 const DEPTH_MAX: usize = 2048;
 
 /// An open directory. Every operation is relative to its descriptor.
@@ -63,7 +64,7 @@ impl KeptDir {
     /// Opens a directory. Follows symbolic links in its path.
     ///
     /// # Errors
-    /// It is missing, not a directory, or cannot be read.
+    /// The directory is missing or cannot be read, or the path leads to another kind of file.
     pub fn open(path: &Path) -> Result<Self> {
         let dir = rustix::fs::open(path, DIR_FLAGS, Mode::empty()).or_path("open", path)?;
         Ok(Self::new(path, dir))
@@ -76,10 +77,10 @@ impl KeptDir {
 
     /// Opens a directory that the user names, or creates it. Does not create its parent, which may be
     /// the mount point of a disk that is not mounted. If it creates the directory, calls `on_created`
-    /// with the parent and the name. A directory that root creates gets the owner of its parent.
+    /// with the parent and the name. A directory that root creates is given to the owner of its parent.
     ///
     /// # Errors
-    /// It cannot be opened or created; its parent is missing.
+    /// The directory cannot be opened or created; its parent is missing.
     pub fn open_or_create(path: &Path, on_created: &mut dyn FnMut(&Arc<Self>, &OsStr)) -> Result<Arc<Self>> {
         match rustix::fs::open(path, DIR_FLAGS, Mode::empty()) {
             Ok(dir) => return Ok(Arc::new(Self::new(path, dir))),
@@ -91,8 +92,8 @@ impl KeptDir {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !parent.exists() {
             let parent = parent.escaped();
-            return Err(Error::failed(format!("{parent} does not exist, in which {} would be made", path.escaped()))
-                .with_hint(format!("mount its disk, or make the directory: mkdir -p {parent}")));
+            return Err(Error::failed(format!("cannot create {}: {parent} does not exist", path.escaped()))
+                .with_hint(format!("mount its disk, or create the directory: mkdir -p {parent}")));
         }
         let parent = Arc::new(Self::open(parent)?);
         let mut dir = parent.open_or_create_dir(name, &mut || on_created(&parent, name))?;
@@ -119,7 +120,7 @@ impl KeptDir {
         Ok(stat.into())
     }
 
-    /// True if this is the directory `ancestor`, or is anywhere below it.
+    /// True if this directory is `ancestor`, or is below it.
     ///
     /// # Errors
     /// A parent directory cannot be read.
@@ -132,8 +133,10 @@ impl KeptDir {
             }
             let child = dir.as_ref().map_or(self.dir.as_fd(), AsFd::as_fd);
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let parent = rustix::fs::openat(child, "..", flags, Mode::empty()).or_path("look above", &self.path)?;
-            let parent_stat = FileStat::from(rustix::fs::fstat(&parent).or_path("look above", &self.path)?);
+            let parent = rustix::fs::openat(child, "..", flags, Mode::empty())
+                .or_path("open a parent directory of", &self.path)?;
+            let parent_stat =
+                FileStat::from(rustix::fs::fstat(&parent).or_path("open a parent directory of", &self.path)?);
             if parent_stat.is_same(&stat) {
                 return Ok(false);
             }
@@ -150,12 +153,12 @@ impl KeptDir {
     /// The path leads elsewhere, or nowhere.
     pub fn check_path(&self) -> Result<()> {
         match rustix::fs::stat(&self.path).map(FileStat::from) {
-            Ok(found) if found.is_same(&self.stat()?) => Ok(()),
+            Ok(stat) if stat.is_same(&self.stat()?) => Ok(()),
             _ => Err(changed_error(&self.path)),
         }
     }
 
-    /// Returns the identity, kind and length of a file; `None` if there is none of this name.
+    /// Returns the identity, kind and length of a file, or `None` if the name is not in use.
     ///
     /// # Errors
     /// The disk fails; the name is invalid.
@@ -172,7 +175,7 @@ impl KeptDir {
     /// Opens a subdirectory. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// It is not a directory, or cannot be read.
+    /// The file of this name is not a directory, or cannot be read.
     pub fn open_dir(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
         let name = name.as_ref();
         let is_link = |stat: FileStat| stat.kind == FileType::Symlink;
@@ -193,8 +196,8 @@ impl KeptDir {
         rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode))
     }
 
-    /// Opens a subdirectory, or creates it and calls `on_created`. A directory that root creates gets
-    /// the owner of this one.
+    /// Opens a subdirectory, or creates it and calls `on_created`. A directory that root creates is given
+    /// to the owner of this directory.
     ///
     /// # Errors
     /// The name is taken by something else, such as a link; the disk fails.
@@ -262,7 +265,7 @@ impl KeptDir {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// It is missing, or not a regular file.
+    /// The file is missing, or is not a regular file.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
         let path = self.path_of(&name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -423,7 +426,7 @@ mod tests {
         fs::set_permissions(top.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
         std::thread::scope(|scope| {
             let make = || {
-                // SAFETY: it changes only the owner of files that this thread creates.
+                // SAFETY: the call changes only the owner of files that this thread creates.
                 unsafe { libc::setfsuid(12_345) };
                 KeptDir::open(top.path()).expect("opened").create_dir("made").map(drop)
             };

@@ -23,7 +23,7 @@ pub mod stopwatch;
 pub mod text;
 pub mod threads;
 
-pub use ahead::{AHEAD_BYTES, AheadItem, ItemReader, READER_NAME, READERS, read_ahead};
+pub use ahead::{AHEAD_BYTES_MAX, AheadItem, ItemReader, READER_NAME, READERS, read_ahead};
 pub use bytes::{
     array_at, average_rate, copy_at_most, prefix_mut, range_bytes, split_at_most, to_usize, u32_at, u64_at,
 };

@@ -71,15 +71,15 @@ fn group_limit(dir: &Path) -> Option<MemoryLimit> {
         (max, Some(high)) if max.is_none_or(|max| high < max) => (high, SOFT_GROUP_LIMIT),
         (max, _) => (max?, GROUP_LIMIT),
     };
-    let usage = number("memory.current")?;
+    let used_bytes = number("memory.current")?;
     let statistics = read("memory.stat").unwrap_or_default();
-    // The kernel can reclaim file pages.
-    let pages_of = |name: &str| {
+    let statistic = |name: &str| {
         let line = statistics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|bytes| bytes.trim().parse::<u64>().ok()).unwrap_or(0)
     };
-    let file_pages = pages_of("inactive_file").saturating_add(pages_of("active_file"));
-    Some(MemoryLimit { name, left_bytes: limit_bytes.saturating_sub(usage.saturating_sub(file_pages)) })
+    // The kernel can reclaim the pages of files.
+    let file_bytes = statistic("inactive_file").saturating_add(statistic("active_file"));
+    Some(MemoryLimit { name, left_bytes: limit_bytes.saturating_sub(used_bytes.saturating_sub(file_bytes)) })
 }
 
 fn kib_field(text: &str, name: &str) -> Option<u64> {
@@ -137,9 +137,9 @@ mod tests {
         ];
         let limit = tightest_group_limit_with(&service).expect("a limit");
         assert_eq!(limit, MemoryLimit { name: GROUP_LIMIT, left_bytes: 4000 }, "the kernel can reclaim file pages");
-        let around =
+        let parent_group =
             [("sys/fs/cgroup/system.slice/memory.max", "9000"), ("sys/fs/cgroup/system.slice/memory.current", "8999")];
-        assert_eq!(left_bytes_with(&[&service[..], &around].concat()), Some(1), "the group around it has less");
+        assert_eq!(left_bytes_with(&[&service[..], &parent_group].concat()), Some(1), "the parent group has less left");
         let full = ("sys/fs/cgroup/system.slice/slotpress.service/memory.max", "10\n");
         assert_eq!(left_bytes_with(&[&service[..], &[full]].concat()), Some(0));
         let container = [

@@ -6,7 +6,7 @@ use rustix::fs::{Gid, Uid};
 
 use crate::{IoContext, KeptDir, Result};
 
-/// Owner of new files in a directory: if root creates them, they get the directory's owner. A
+/// Owner of new files in a directory: files that root creates are given to the directory's owner. A
 /// validator that runs as another user could not use root's files in its ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner(Option<(Uid, Gid)>);

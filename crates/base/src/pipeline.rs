@@ -3,8 +3,8 @@
 //!
 //! Each worker takes the next item, processes it into an output buffer, and sends the buffer to the
 //! calling thread, which puts the results in order. A worker takes a free buffer before it takes an
-//! item, so the oldest unfinished item always has a buffer: the pipeline cannot stall, and the
-//! number of buffers bounds memory.
+//! item, so the oldest unfinished item always has a buffer, and the pipeline cannot stall. The number of
+//! buffers bounds memory.
 
 use std::iter::Enumerate;
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
 ///
 /// Calls `new_worker` at most once on each of `workers` threads. A worker turns an item into a value, and
 /// into bytes in the given buffer, which it must clear first. Workers take items under a lock, so
-/// an iterator that does work itself (reading, or decoding that cannot be split) runs on one worker
+/// an iterator that does work itself (reading, or decoding that cannot be split) runs on one thread
 /// at a time.
 ///
 /// The first error in the order of the items ends the run, and is returned after the results of the
@@ -79,9 +79,9 @@ where
     W: FnMut(T, &mut Vec<u8>) -> Result<U>,
 {
     fn run(self) {
-        if let Err(died) = catch_panic(|| self.process_all()) {
+        if let Err(error) = catch_panic(|| self.process_all()) {
             // Later results would wait for this item forever, so the run must end.
-            let _ = self.done_tx.send(Err(died));
+            let _ = self.done_tx.send(Err(error));
         }
     }
 
@@ -104,7 +104,7 @@ where
         self.progress.check()?;
         let worker = match worker {
             Some(worker) => worker,
-            none => none.insert((self.new_worker)()?),
+            None => worker.insert((self.new_worker)()?),
         };
         worker(item?, bytes)
     }
@@ -122,19 +122,19 @@ fn order_results<U>(
     buffers: usize,
     on_result: &mut dyn FnMut(&[u8], U) -> Result<()>,
 ) -> Result<()> {
-    // The numbers of unfinished items differ by less than `buffers`, since each item holds
-    // a buffer.
+    // Each item holds a buffer until its turn, so the numbers of these items differ by less than
+    // `buffers`.
     let mut early: Vec<Option<FinishedItem<U>>> = (0..buffers).map(|_| None).collect();
     let mut next = 0;
-    for done in done_rx {
-        let done = done?;
-        let index = done.number % buffers;
-        early[index] = Some(done);
-        while let Some(done) = early[next % buffers].take() {
-            on_result(&done.bytes, done.result?)?;
+    for finished in done_rx {
+        let finished = finished?;
+        let index = finished.number % buffers;
+        early[index] = Some(finished);
+        while let Some(finished) = early[next % buffers].take() {
+            on_result(&finished.bytes, finished.result?)?;
             next += 1;
             // Fails only if all workers have ended.
-            let _ = free_tx.send(done.bytes);
+            let _ = free_tx.send(finished.bytes);
         }
     }
     Ok(())

@@ -1,11 +1,11 @@
-//! Threads of rayon, as many as the caller allows. rayon's global pool, which takes every core, is
-//! never used.
+//! Starts pools of rayon's threads, as many as the caller allows. rayon's global pool, which uses every
+//! core, is never used.
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::{Result, spawn_error};
 
-/// Starts a pool of `threads` threads, at least one. It takes tens of microseconds.
+/// Starts a pool of `threads` threads, or of one if `threads` is 0. Starting takes tens of microseconds.
 ///
 /// # Errors
 /// A thread cannot be started.

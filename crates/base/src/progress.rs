@@ -72,7 +72,7 @@ pub enum Stage {
     Writing,
     /// A synthetic bank snapshot is written.
     WritingBank,
-    /// Something is compressed and decompressed: a level, a size of storages, frames of a size.
+    /// Data is compressed and decompressed to measure what the text names, such as a level.
     Measurement(String),
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Stage {
             Self::AskingForIncremental => f.write_str("Asking for the newest incremental archive"),
             Self::MakingStorages => f.write_str("Making storages"),
             Self::WritingBank => f.write_str("Writing the bank"),
-            Self::Measurement(what) => f.write_str(what),
+            Self::Measurement(measured) => f.write_str(measured),
             stage => write!(f, "{stage:?}"),
         }
     }

@@ -1,6 +1,6 @@
 //! Text of quantities for all commands: sizes and rates in binary units, times, ratios, percentages,
 //! counts. Measured numbers have three or four significant digits, because more digits are noise.
-//! JSON and CSV have exact numbers.
+//! JSON and CSV contain exact numbers.
 
 use std::time::{Duration, SystemTime};
 
@@ -37,8 +37,8 @@ pub fn duration(duration: Duration) -> String {
     match duration.as_secs() {
         0..10 => format!("{seconds:.2} s"),
         10..100 => format!("{seconds:.1} s"),
-        whole @ 100..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
-        whole => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
+        whole_seconds @ 100..3600 => format!("{} min {:02} s", whole_seconds / 60, whole_seconds % 60),
+        whole_seconds => format!("{} h {:02} min", whole_seconds / 3600, whole_seconds / 60 % 60),
     }
 }
 
@@ -52,17 +52,26 @@ pub fn age(age: Duration) -> String {
     }
 }
 
-/// A unit of time: its seconds, and its symbol.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TimeUnit(f64, &'static str);
+pub struct TimeUnit {
+    seconds: f64,
+    symbol: &'static str,
+}
 
-const SECOND: TimeUnit = TimeUnit(1.0, "s");
+const NANOSECOND: TimeUnit = TimeUnit::new(1e-9, "ns");
+const MICROSECOND: TimeUnit = TimeUnit::new(1e-6, "µs");
+const MILLISECOND: TimeUnit = TimeUnit::new(1e-3, "ms");
+const SECOND: TimeUnit = TimeUnit::new(1.0, "s");
 
 impl TimeUnit {
-    /// Returns the unit for a time. A time that would be shown as 1000 gets the next larger unit.
+    const fn new(seconds: f64, symbol: &'static str) -> Self {
+        Self { seconds, symbol }
+    }
+
+    /// Returns the smallest unit in which a time is shown as a number below 1000, or seconds.
     pub fn for_seconds(seconds: f64) -> Self {
-        let shorter = [Self(1e-9, "ns"), Self(1e-6, "µs"), Self(1e-3, "ms")];
-        shorter.into_iter().find(|unit| seconds / unit.0 < 999.5).unwrap_or(SECOND)
+        let shorter_units = [NANOSECOND, MICROSECOND, MILLISECOND];
+        shorter_units.into_iter().find(|unit| seconds / unit.seconds < 999.5).unwrap_or(SECOND)
     }
 
     /// Returns the unit for a column with this time, small enough to leave two or three digits to a
@@ -74,8 +83,8 @@ impl TimeUnit {
     /// Formats a time, `12.3 ms`: three significant digits, but no more decimals than fit into
     /// seven characters.
     pub fn show(self, seconds: f64) -> String {
-        let value = seconds / self.0;
-        match self.1 {
+        let value = seconds / self.seconds;
+        match self.symbol {
             "ns" => format!("{value:.0} ns"),
             "s" if value != 0.0 && value < 0.0995 => format!("{value:.3} s"),
             symbol => format!("{} {symbol}", significant(value)),
@@ -90,17 +99,17 @@ pub fn time(seconds: f64) -> String {
 
 /// Formats a round time for an axis: `500 ms`, `20 s`.
 pub fn tick(seconds: f64) -> String {
-    let TimeUnit(unit_seconds, symbol) = TimeUnit::for_seconds(seconds);
-    let number = format!("{:.3}", seconds / unit_seconds);
-    format!("{} {symbol}", number.trim_end_matches('0').trim_end_matches('.'))
+    let unit = TimeUnit::for_seconds(seconds);
+    let number = format!("{:.3}", seconds / unit.seconds);
+    format!("{} {}", number.trim_end_matches('0').trim_end_matches('.'), unit.symbol)
 }
 
 pub fn percent(percent: f64) -> String {
     format!("{percent:.1} %")
 }
 
-/// Formats a compression ratio, `3.470`: the larger number divided by the smaller one, in any order;
-/// `-` if one is 0.
+/// Formats a compression ratio, `3.470`: the larger number divided by the smaller one, or `-` if
+/// the smaller one is 0.
 pub fn ratio(bytes: u64, other_bytes: u64) -> String {
     let larger = bytes.max(other_bytes);
     let smaller = bytes.min(other_bytes);
@@ -115,8 +124,8 @@ pub fn count(count: u64) -> String {
 }
 
 /// Formats a count with its noun: `1 frame`, `430,104 frames`.
-pub fn count_of(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+pub fn count_of(items: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(items), if items == 1 { "" } else { "s" })
 }
 
 /// Formats three significant digits, or the whole integer part: `1.00`, `12.3`, `1234`.
@@ -158,8 +167,8 @@ mod tests {
         let column = TimeUnit::for_column(2.1);
         let shown = [2.1, 0.05, 0.0004, 0.3, 1234.5, 0.0].map(|seconds| column.show(seconds));
         assert_eq!(shown, ["2.10 s", "0.050 s", "0.000 s", "0.30 s", "1234 s", "0.00 s"]);
-        assert_eq!([0.000_057, 0.0236].map(|seconds| TimeUnit(1e-3, "ms").show(seconds)), ["0.06 ms", "23.6 ms"]);
-        assert_eq!((TimeUnit::for_column(0.3), TimeUnit::for_column(0.04)), (SECOND, TimeUnit(1e-3, "ms")));
+        assert_eq!([0.000_057, 0.0236].map(|seconds| MILLISECOND.show(seconds)), ["0.06 ms", "23.6 ms"]);
+        assert_eq!((TimeUnit::for_column(0.3), TimeUnit::for_column(0.04)), (SECOND, MILLISECOND));
         assert_eq!([12.45, 1.4, 123.4].map(significant), ["12.4", "1.40", "123"]);
     }
 

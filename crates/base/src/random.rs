@@ -1,9 +1,10 @@
 //! Reproducible pseudo-random numbers, the same on every platform; and random numbers of the system.
 //!
 //! The generator is SplitMix64 (Steele, Lea, Flood 2014): a few multiplications for 8 bytes, and
-//! any state is a good seed. Most streams give only a few numbers, and seeding the generator of a
-//! crate would cost more than these numbers.
+//! any state is a good seed. Most streams yield only a few numbers, and seeding the generator of a
+//! crate would take longer than drawing these numbers.
 
+/// Increment of the state: 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Applies the finalizer of SplitMix64: a bijection that spreads every input bit over the output.
@@ -44,7 +45,7 @@ pub fn from_system() -> u64 {
 mod tests {
     use super::*;
 
-    /// Numbers that the reference implementation gives for the seed 1234567.
+    /// Numbers that the reference implementation yields for the seed 1234567.
     #[test]
     fn numbers_equal_those_of_the_reference() {
         let mut stream = SplitMix64::new(1_234_567);

@@ -1,4 +1,4 @@
-//! Text for messages, on one line of bounded length, without control characters. Also has serializers
+//! Makes text safe for messages: escapes control characters, and limits lengths. Also contains serializers
 //! for paths, times and counts.
 
 use std::borrow::Cow;

@@ -44,17 +44,17 @@ thread_local! {
     static PANIC_PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Makes panics print nothing, unless `RUST_BACKTRACE` is set: the error of a caught panic has its
+/// Makes panics print nothing, unless `RUST_BACKTRACE` is set: the error of a caught panic contains its
 /// place and message. Only programs may call this; a library must leave it to its caller.
 pub fn keep_panics_quiet() {
     let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0" && !value.is_empty());
-    let print = std::panic::take_hook();
+    let print_panic = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let place = info.location().map(|location| format!("{}:{}", location.file(), location.line()));
         // Fails only while the thread ends.
         let _ = PANIC_PLACE.try_with(|panic_place| panic_place.replace(place));
         if wants_backtrace {
-            print(info);
+            print_panic(info);
         }
     }));
 }

@@ -30,8 +30,8 @@ struct Cachestat {
     recently_evicted: u64,
 }
 
-/// True if the kernel does not support `cachestat`. This saves a useless call for each of
-/// 430,000 files.
+/// True if the kernel does not support `cachestat`. Remembering this saves a useless call for each
+/// storage.
 static LACKS_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
 pub fn page_bytes() -> u64 {

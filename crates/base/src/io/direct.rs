@@ -114,8 +114,8 @@ impl DirectFile {
         }
     }
 
-    /// False if the file system still filled the page cache when a range was read or written.
-    /// Checks this only after the first request to a file system.
+    /// False if the file system still filled the page cache when a range was read or written. Looks at
+    /// the page cache only after the first request to a file system.
     pub fn has_bypassed_cache(&self, range: &Range<u64>) -> bool {
         if let Some(is_supported) = known_support(self.device) {
             return is_supported;
@@ -133,8 +133,8 @@ impl DirectFile {
         while filled < buf.len() {
             let position = offset + filled as u64;
             let skipped = position as usize % ALIGNMENT_BYTES;
-            let rest = &mut buf[filled..];
-            let request_bytes = (skipped + rest.len()).next_multiple_of(ALIGNMENT_BYTES).min(REQUEST_BYTES);
+            let unfilled = &mut buf[filled..];
+            let request_bytes = (skipped + unfilled.len()).next_multiple_of(ALIGNMENT_BYTES).min(REQUEST_BYTES);
             let read = match self.file.read_at(&mut buffer[..request_bytes], position - skipped as u64) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 read => read?,
@@ -142,8 +142,8 @@ impl DirectFile {
             let Some(wanted) = buffer[..read].get(skipped..).filter(|wanted| !wanted.is_empty()) else {
                 return Ok(false);
             };
-            let length = wanted.len().min(rest.len());
-            rest[..length].copy_from_slice(&wanted[..length]);
+            let length = wanted.len().min(unfilled.len());
+            unfilled[..length].copy_from_slice(&wanted[..length]);
             filled += length;
         }
         Ok(true)
@@ -205,10 +205,10 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
-        /// Reading any range directly gives the bytes of the file, and leaves none in the page
-        /// cache. Reading beyond the end fails.
+        /// Reading any range directly returns the bytes of the file, and leaves none of them in the page
+        /// cache, except at the ends of the range. Reading beyond the end of the file fails.
         #[test]
-        fn ranges_read_as_usual(start in 0usize..3_000_000, length in 0usize..3_000_000) {
+        fn ranges_have_the_bytes_of_the_file(start in 0usize..3_000_000, length in 0usize..3_000_000) {
             let file = cold_file();
             let range = start as u64..(start + length) as u64;
             let whole = 0..BYTES.len() as u64;

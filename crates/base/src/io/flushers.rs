@@ -41,8 +41,8 @@ pub struct Flushers {
 
 #[derive(Debug)]
 struct Shared {
-    /// Limit on the bytes that were handed over and are not yet dropped from the page cache, at which
-    /// workers wait. Half of these bytes are in the disk's queue, and the others wait for a thread.
+    /// Limit on the bytes that were handed over and are not yet dropped from the page cache. At the limit,
+    /// workers wait. About half of these bytes are in the disk's queue, and the others wait for a thread.
     bytes_max: u64,
     state: Mutex<State>,
     changed: Condvar,
@@ -64,14 +64,15 @@ struct WrittenRange {
 }
 
 impl WrittenRange {
-    fn bytes(&self) -> u64 {
+    /// Returns the length of the range, or [`RANGE_BYTES_MIN`] if the range is shorter.
+    fn counted_bytes(&self) -> u64 {
         (self.range.end - self.range.start).max(RANGE_BYTES_MIN)
     }
 }
 
 impl State {
     fn submitted_bytes(&self) -> u64 {
-        self.submitted.iter().map(WrittenRange::bytes).sum()
+        self.submitted.iter().map(WrittenRange::counted_bytes).sum()
     }
 
     fn keep_first_error(&mut self, result: Result<()>) {
@@ -105,7 +106,7 @@ impl Shared {
             let Some(oldest) = state.submitted.pop_front() else { return };
             drop(state);
             let written = write_out(&oldest.file, &oldest.range).or_path("write", &oldest.path);
-            let bytes = oldest.bytes();
+            let bytes = oldest.counted_bytes();
             drop(oldest);
             let mut state = self.state.lock();
             state.keep_first_error(written);
@@ -144,7 +145,7 @@ impl Flushers {
         if let Some(error) = &state.error {
             return Err(error.clone());
         }
-        state.bytes += written.bytes();
+        state.bytes += written.counted_bytes();
         drop(state);
         pool.spawn_fifo(move || shared.submit(written));
         Ok(())

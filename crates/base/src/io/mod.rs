@@ -28,8 +28,8 @@ use residency::ColdPages;
 
 use crate::{Pace, Progress, open_file};
 
-/// Largest file that is watched. No file of a bank snapshot is larger, and checking the pages of 90
-/// GiB takes a second.
+/// Largest file that is watched. No file of a bank snapshot is larger, and checking the
+/// pages of 90 GiB takes a second.
 const WATCH_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
 /// Page cache policy for reading and writing files.
@@ -107,8 +107,7 @@ impl IoHint {
     pub fn prefetch_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
         let cold = self.find_cold(file, range, file_bytes);
         cold.prefetch(file);
-        let direct = None;
-        RangeReader { file, cold, direct }
+        RangeReader { file, cold, direct: None }
     }
 
     /// Prepares to read a range of a file of the given length by [`RangeReader::read_exact_at`]. If
@@ -188,7 +187,7 @@ impl IoHint {
     #[doc(hidden)]
     pub fn watch_subdirs(self, dir: PathBuf) -> PageCacheWatch {
         let list = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-        self.watch([dir].into_iter().flat_map(list).flat_map(list))
+        self.watch(list(dir).flat_map(list))
     }
 
     /// Writes the files of a new directory to disk and drops their pages. Ignores errors, because the

@@ -16,7 +16,7 @@ const BURST: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
     bytes_per_second: u64,
-    /// Time at which all taken bytes will have been earned.
+    /// Time at which the rate will have made up for all bytes that were taken.
     earned_at: Duration,
 }
 

@@ -75,7 +75,7 @@ impl<'a> InterruptibleWriter<'a> {
         let is_disk = matches!(kind, FileType::RegularFile | FileType::BlockDevice);
         let mut write_bytes_max = if is_disk { None } else { Some(PIPE_WRITE_BYTES) };
         // Opening the pipe again makes it non-blocking only for this process, not for others that
-        // share the descriptor. A write then takes as many bytes as fit.
+        // share the descriptor. A write then accepts as many bytes as fit.
         if kind == FileType::Fifo {
             let path = format!("/proc/self/fd/{}", output.as_raw_fd());
             let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -117,7 +117,7 @@ mod tests {
     /// A full pipe without a reader does not delay an interrupt.
     #[test]
     fn a_full_pipe_is_interrupted() {
-        for is_piecewise in [false, true] {
+        for is_blocking in [false, true] {
             let (read_end, write_end) = std::io::pipe().expect("a pipe");
             let stop = CancelToken::default();
             let (ended_tx, ended_rx) = mpsc::channel();
@@ -127,7 +127,7 @@ mod tests {
                 scope.spawn(move || {
                     let mut writer = InterruptibleWriter::new(write_end, stop).expect("a writer");
                     assert_eq!(writer.write_bytes_max, Some(usize::MAX), "not blocking");
-                    if is_piecewise {
+                    if is_blocking {
                         let output = File::from(write_end.as_fd().try_clone_to_owned().expect("a duplicate"));
                         writer =
                             InterruptibleWriter { output, write_bytes_max: Some(PIPE_WRITE_BYTES), progress: stop };
@@ -147,7 +147,7 @@ mod tests {
                 let result = ended_rx.recv_timeout(Duration::from_secs(60));
                 // Ends a writer that still waits.
                 drop(read_end);
-                assert_eq!(result, Ok(Err("interrupted".to_string())), "piecewise: {is_piecewise}");
+                assert_eq!(result, Ok(Err("interrupted".to_string())), "blocking: {is_blocking}");
             });
         }
     }
@@ -162,9 +162,9 @@ mod tests {
                 let mut writer = InterruptibleWriter::new(&write_end, &NoProgress).expect("a writer");
                 writer.write_all(content).expect("written");
             });
-            let mut found = Vec::new();
-            read_end.read_to_end(&mut found).expect("read");
-            assert!(found == *content);
+            let mut received = Vec::new();
+            read_end.read_to_end(&mut received).expect("read");
+            assert!(received == *content);
         });
     }
 }

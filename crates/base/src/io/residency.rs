@@ -12,8 +12,8 @@ use super::calls::{cached_pages, page_bytes, resident_pages};
 /// Limit on the bytes of a file that are mapped at a time to examine pages. It bounds the table.
 const MAP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// A range counts as not cached if at most one of this many pages is in the page cache.
-const CACHED_SHARE_MIN: u64 = 16;
+/// A range counts as not cached if at most one in this number of pages is in the page cache.
+const PAGES_PER_CACHED_PAGE_MIN: u64 = 16;
 
 /// Pages of a range that were not in the page cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl ColdPages {
         };
         let cold_bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
         let is_nearly_all =
-            cold_bytes > 0 && (pages * page_bytes - cold_bytes) * CACHED_SHARE_MIN <= pages * page_bytes;
+            cold_bytes > 0 && (pages * page_bytes - cold_bytes) * PAGES_PER_CACHED_PAGE_MIN <= pages * page_bytes;
         Self { runs: widen(runs, &inner, &outer), is_nearly_all }
     }
 
@@ -69,8 +69,8 @@ impl ColdPages {
 }
 
 /// Returns the pages that are examined, which are those inside the range. The first and last page may
-/// be shared with neighbouring ranges, and resident only because another worker reads these. They are
-/// treated like the inner page next to them, which may be wrong for one page.
+/// be shared with neighbouring ranges, and be resident only because another worker reads these ranges.
+/// They are treated like the inner page next to them, which may be wrong for one page.
 fn inner_pages(range: &Range<u64>, file_bytes: u64, page_bytes: u64) -> Range<u64> {
     let outer = outer_pages(range, page_bytes);
     let start = range.start.next_multiple_of(page_bytes);

@@ -81,8 +81,8 @@ impl SpaceWatch {
     /// # Errors
     /// The file system is nearly full: [`ErrorKind::NoSpace`].
     pub fn check_before_writing(&self, bytes: u64, file: &impl AsFd, dir: &Path) -> Result<()> {
-        let before = self.written_bytes.fetch_add(bytes, Relaxed);
-        if before / CHECK_BYTES == before.saturating_add(bytes) / CHECK_BYTES {
+        let bytes_before = self.written_bytes.fetch_add(bytes, Relaxed);
+        if bytes_before / CHECK_BYTES == bytes_before.saturating_add(bytes) / CHECK_BYTES {
             return Ok(());
         }
         let stat = fstatvfs(file).or_path("read the free space of", dir)?;

@@ -15,6 +15,7 @@ use super::IoHint;
 use super::calls::{start_write_back, write_back};
 use super::direct::{AlignedBuffer, DirectFile};
 
+/// Length of the pieces in which written bytes are written back.
 const WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Length of a direct request. It is long, because only one request is under way at a time. The end of
@@ -24,8 +25,8 @@ const DIRECT_BYTES: usize = 2 * 1024 * 1024;
 /// Limit on the windows that are being written back. At the limit, the writer waits for the oldest.
 const WINDOWS_IN_FLIGHT: u64 = 4;
 
-/// Writes a new file from start to end with the given page cache policy. The end of the file is
-/// written only by [`StreamWriter::finish`].
+/// Writes a new file from start to end with the given page cache policy. The last bytes may be written
+/// only by [`StreamWriter::finish`].
 #[derive(Debug)]
 pub struct StreamWriter<F> {
     file: F,
@@ -72,8 +73,8 @@ impl<F: Borrow<File>> StreamWriter<F> {
         writer
     }
 
-    /// Collects bytes, and writes them directly when there are enough. Returns how many it took, or
-    /// `None` if bytes go through the page cache.
+    /// Collects bytes, and writes them directly when there are enough. Returns the number of bytes that
+    /// were collected, or `None` if bytes go through the page cache.
     fn write_directly(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let Mode::Direct(direct) = &mut self.mode else { return Ok(None) };
         let Direct { file, buffer, filled } = direct.as_mut();
@@ -150,7 +151,8 @@ impl<F: Borrow<File>> Write for StreamWriter<F> {
         Ok(written)
     }
 
-    /// Does nothing: only whole blocks are written, and [`StreamWriter::finish`] writes the rest.
+    /// Does nothing: only whole blocks can be written directly, and [`StreamWriter::finish`] writes the
+    /// other bytes.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

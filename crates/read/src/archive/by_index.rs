@@ -14,7 +14,7 @@ mod events;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use events::{DecodeWorker, FrameEvents, UnfinishedEntry};
 use slotpress_base::{
-    AHEAD_BYTES, AheadItem, Error, ErrorKind, ItemReader, Result, range_bytes, read_ahead, run_in_order, to_usize,
+    AHEAD_BYTES_MAX, AheadItem, Error, ErrorKind, ItemReader, Result, range_bytes, read_ahead, run_in_order, to_usize,
 };
 use slotpress_format::{
     Entry, EntryParser, FrameSpan, FrameStart, RecordWalker, TarEnd, frame_hash, parse_frame_start,
@@ -53,7 +53,7 @@ pub fn read_by_index(
         is_cold: &|item: &FrameItem| reading.pieces.is_cold(&item.frame.range()),
         read: &|item, buf| reading.read_item(item, buf),
         item_bytes_max: tail.frames.iter().map(|frame| range_bytes(&frame.range())).max().unwrap_or_default(),
-        ahead_bytes_max: AHEAD_BYTES,
+        ahead_bytes_max: AHEAD_BYTES_MAX,
     };
     read_ahead(reading.items(), &ahead, |items| {
         run_in_order(items, pass.threads, &new_worker, pass.progress, &mut |_, (documents, frame)| {

@@ -30,7 +30,7 @@ pub mod visit;
 pub mod walk;
 
 pub use opened::{ArchiveContents, ArchiveInput, ArchivePass, OpenArchive};
-use slotpress_base::{AHEAD_BYTES, Result};
+use slotpress_base::{AHEAD_BYTES_MAX, Result};
 
 use crate::archive::by_index::read_by_index;
 use crate::{Visitor, read_in_order};
@@ -40,7 +40,7 @@ impl OpenArchive {
     pub fn read(&self, pass: &ArchivePass<'_>, visitor: &dyn Visitor) -> Result<ArchiveContents> {
         match &self.tail {
             Some(tail) => read_by_index(self, tail, pass, visitor),
-            None => self.with_stream(AHEAD_BYTES, pass.progress, |stream| {
+            None => self.with_stream(AHEAD_BYTES_MAX, pass.progress, |stream| {
                 read_in_order(stream, self.compression, pass, visitor, None)
             }),
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress_base::{
-    AHEAD_BYTES, AheadItem, ErrorKind, EscapePath, ItemReader, Progress, Result, read_ahead, run_in_order, to_usize,
+    AHEAD_BYTES_MAX, AheadItem, ErrorKind, EscapePath, ItemReader, Progress, Result, read_ahead, run_in_order, to_usize,
 };
 use slotpress_format::{Entry, EntryKind, RecordWalker, StorageFile};
 
@@ -111,7 +111,7 @@ fn read_ledger_storages(
         is_cold: &|(_, storage)| plan.is_cold_storage(storage, 0, AHEAD_OF_STORAGE_BYTES),
         read: &|(_, storage), buf| read_piece(plan, storage, 0, AHEAD_OF_STORAGE_BYTES, buf),
         item_bytes_max: AHEAD_OF_STORAGE_BYTES,
-        ahead_bytes_max: AHEAD_BYTES,
+        ahead_bytes_max: AHEAD_BYTES_MAX,
     };
     read_ahead(storages, &reading, |storages| {
         run_in_order(storages, threads, &new_worker, progress, &mut |_, ()| Ok(()))
