@@ -1,5 +1,5 @@
-//! Targets. Each target runs a parser on any bytes, and checks the properties of the result. The property tests
-//! and `fuzz/` share the targets. A parser must not panic, and its messages may quote at most a line.
+//! Targets of the property tests and of `fuzz/`. Each target runs a parser on any bytes, and checks properties of
+//! the result. A parser must not panic, and its messages may quote at most a line.
 
 #[path = "wrapped.rs"]
 pub mod wrapped;
@@ -31,7 +31,7 @@ fn fields(bytes: &[u8]) -> FieldReader<&[u8]> {
     FieldReader::new(bytes, bytes.len() as u64, "the file")
 }
 
-/// Checks that a tar stream gives the same events in pieces of any size.
+/// Checks that a tar stream has the same events in pieces of any size.
 pub fn check_tar(bytes: &[u8]) {
     #[derive(PartialEq, Debug)]
     enum Event {
@@ -103,7 +103,7 @@ pub fn check_seek_table(bytes: &[u8]) {
     }
 }
 
-/// Checks that a bank file gives the same values in pieces, and is complete only at its last byte.
+/// Checks that a bank file has the same values in pieces, and is complete only at its last byte.
 /// Reports of broken demands must fit in bounded memory.
 pub fn check_bank_file(bytes: &[u8]) {
     let mut storages = 0;
@@ -114,12 +114,12 @@ pub fn check_bank_file(bytes: &[u8]) {
     let bank = expect_short_message(parse_bank_file_lenient(fields(bytes), &mut on_storage, BankStakes::Keep));
     assert!(storages <= bytes.len());
     let in_pieces = FieldReader::new(BufReader::with_capacity(7, bytes), bytes.len() as u64, "the file");
-    let again = expect_short_message(parse_bank_file_lenient(in_pieces, &mut |_| Ok(()), BankStakes::Keep));
-    assert_eq!(format!("{again:?}"), format!("{bank:?}"), "pieces of 7 bytes");
+    let bank_in_pieces = expect_short_message(parse_bank_file_lenient(in_pieces, &mut |_| Ok(()), BankStakes::Keep));
+    assert_eq!(format!("{bank_in_pieces:?}"), format!("{bank:?}"), "pieces of 7 bytes");
     let Some((bank, end_error)) = bank else { return };
     for breach in &bank.breaches {
-        let same_demand = bank.breaches.iter().filter(|other| other.demand == breach.demand).count();
-        assert!(same_demand <= BREACHES_PER_DEMAND_MAX);
+        let count = bank.breaches.iter().filter(|other| other.demand == breach.demand).count();
+        assert!(count <= BREACHES_PER_DEMAND_MAX);
         assert!(breach.offset_bytes <= bytes.len() as u64);
         assert!(breach.expected.len() + breach.found.len() < MESSAGE_BYTES_MAX);
     }
@@ -172,13 +172,13 @@ pub fn check_storages_list(bytes: &[u8]) {
     }
 }
 
-/// Checks that the `.meta` file of a split storage gives the same entries for reads of any size, with
+/// Checks that the `.meta` file of a split storage has the same entries for reads of any size, with
 /// and without a `.data` file.
 pub fn check_split(bytes: &[u8]) {
     for data_bytes in [None, Some(1 << 30)] {
         let walk = |window_bytes| {
             let range =
-                MetaRange { meta_bytes: bytes.len() as u64, data_bytes, first: 64, limit: u64::MAX, window_bytes };
+                MetaRange { meta_bytes: bytes.len() as u64, data_bytes, start: 64, end: u64::MAX, window_bytes };
             let mut read = |buffer: &mut [u8], offset: u64| {
                 let start = offset as usize;
                 buffer.copy_from_slice(bytes.get(start..start + buffer.len()).expect("within the file"));
@@ -200,7 +200,7 @@ pub fn check_split(bytes: &[u8]) {
     }
 }
 
-/// Checks that a storage gives the same records in pieces of any size.
+/// Checks that a storage has the same records in pieces of any size.
 pub fn check_records(bytes: &[u8]) {
     #[derive(Default, PartialEq, Debug)]
     struct Seen {
@@ -267,11 +267,11 @@ pub fn check_archive(bytes: &[u8]) {
 /// Verifies any tar stream in one frame, and in many frames with an index. The first three bytes determine the
 /// size of the frames and the change of the index.
 pub fn check_entries(bytes: &[u8]) {
-    let Some((&[frame_blocks, number, change], tar)) = bytes.split_first_chunk() else { return };
+    let Some((&[frame_blocks, entry_number, change], tar)) = bytes.split_first_chunk() else { return };
     let tar = wrapped::fix_checksums(tar.to_vec());
     verify(&wrapped::compress_to_one_frame(&tar));
     verify(&wrapped::archive_with_index(&tar, 512 * (1 + usize::from(frame_blocks)), &|entries| {
-        let index = usize::from(number) % entries.len().max(1);
+        let index = usize::from(entry_number) % entries.len().max(1);
         match (entries.get_mut(index), change) {
             (_, 0) | (None, _) => {}
             (Some(_), 1) => entries.truncate(index),
@@ -308,9 +308,9 @@ pub fn check_tokens(bytes: &[u8]) {
             }
             TokenData::Other | TokenData::Unknown => continue,
         };
-        let extensions = extensions.count();
-        assert!(extensions <= bytes.len() / 4);
-        assert!(is_token_2022 || extensions == 0, "extensions of the older program");
+        let extension_count = extensions.count();
+        assert!(extension_count <= bytes.len() / 4);
+        assert!(is_token_2022 || extension_count == 0, "the older program has no extensions");
     }
 }
 

@@ -19,7 +19,9 @@ pub mod archive;
 pub mod ledger;
 
 pub use archive::assemble::FrameAssembler;
-pub use archive::entry::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, EntryKind, padding_bytes};
+pub use archive::entry::{
+    BLOCK_BYTES, BLOCK_LEN, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, EntryKind, padding_bytes,
+};
 pub use archive::entry_parser::{EntryParser, TarEnd, TarEvent};
 pub use archive::frame_hashes::{FrameHash, Root, frame_hash};
 pub use archive::frames::{

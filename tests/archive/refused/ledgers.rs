@@ -80,7 +80,7 @@ fn incomplete_bank_snapshots_are_refused() {
     case.assert_fails(&["--slot", "3550"], 1, &["3550 has no fastboot_version", "the file that a validator", hint]);
     case.assert_fails(&["--slot", "1"], 1, &["there is no bank snapshot", "hint: bank snapshots there: 3575, 3550"]);
     fs::remove_file(case.path("snapshots/3575/fastboot_version")).expect("removed");
-    case.assert_fails(&[], 1, &["no complete bank snapshot in ", "3575, 3550 has no fastboot_version", hint]);
+    case.assert_fails(&[], 1, &["no complete bank snapshot in ", "fastboot_version, is missing in 3575, 3550", hint]);
     for missing in ["storages_list", "obsolete_accounts", "status_cache", "26"] {
         let case = Case::new("ledger-at-26");
         fs::remove_file(case.path("snapshots/26").join(missing)).expect("removed");

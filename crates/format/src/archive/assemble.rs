@@ -4,7 +4,7 @@
 
 use slotpress_base::{Result, split_at_most, to_usize};
 
-use crate::{BLOCK, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, padding_bytes};
+use crate::{BLOCK_LEN, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, padding_bytes};
 
 /// Fills frames with the tar bytes of entries, one after another.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl FrameAssembler {
 
     /// Pads the current entry to a whole block.
     pub fn end(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
-        let (padding, _) = split_at_most(&[0; BLOCK], to_usize(padding_bytes(entry.content_bytes)));
+        let (padding, _) = split_at_most(&[0; BLOCK_LEN], to_usize(padding_bytes(entry.content_bytes)));
         self.append(padding, on_frame)
     }
 
@@ -101,7 +101,7 @@ mod tests {
                 assembler.end(entry, &mut on_frame).expect("ended");
                 tar.extend_from_slice(&entry.header());
                 tar.extend_from_slice(&content);
-                tar.resize(tar.len().next_multiple_of(BLOCK), 0);
+                tar.resize(tar.len().next_multiple_of(BLOCK_LEN), 0);
             }
             assembler.finish(&mut on_frame).expect("finished");
             tar.extend_from_slice(&END_OF_ARCHIVE);

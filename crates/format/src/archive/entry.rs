@@ -8,12 +8,11 @@ use slotpress_base::{Error, Result, array_at};
 
 use crate::{ENTRY_BYTES_MAX, parse_number, parse_storage_name};
 
-pub const BLOCK: usize = 512;
+/// Unit of tar, in bytes: a header is one block, and contents are padded to whole blocks.
+pub const BLOCK_LEN: usize = 512;
+pub const BLOCK_BYTES: u64 = BLOCK_LEN as u64;
 
-/// Unit of tar: a header takes one block, and contents are padded to whole blocks.
-pub const BLOCK_BYTES: u64 = BLOCK as u64;
-
-pub const END_OF_ARCHIVE: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+pub const END_OF_ARCHIVE: [u8; 2 * BLOCK_LEN] = [0; 2 * BLOCK_LEN];
 
 /// Number of zero bytes at the end of an archive. Firedancer refuses fewer, and may refuse more
 /// (docs/snapshot-format.md#archive).
@@ -85,8 +84,8 @@ impl Entry {
         BLOCK_BYTES.saturating_add(padded_bytes(self.content_bytes))
     }
 
-    /// Makes the tar header. Time, owner and mode are fixed, so that equal contents give equal archives.
-    pub fn header(&self) -> [u8; BLOCK] {
+    /// Makes the tar header. Time, owner and mode are fixed, so that equal contents make equal archives.
+    pub fn header(&self) -> [u8; BLOCK_LEN] {
         let mut header = tar::Header::new_gnu();
         // Cannot fail: the path has at most 10 + 20 + 1 + 20 bytes, and 100 fit.
         let path_result = header.set_path(self.kind.to_string());
@@ -107,31 +106,31 @@ impl Entry {
     /// The checksum is wrong, or the entry cannot be part of a snapshot archive: no snapshot has its path
     /// or type, its path is split, its format is neither GNU nor ustar, or clients do not read entries
     /// of its size.
-    pub fn parse_header(block: &[u8; BLOCK]) -> Result<Self> {
+    pub fn parse_header(block: &[u8; BLOCK_LEN]) -> Result<Self> {
         let header = tar::Header::from_byte_slice(block);
         if !header.cksum().is_ok_and(|found| found == compute_checksum(block)) {
             return Err(Error::damaged("not a tar header: its checksum is wrong"));
         }
         let path = String::from_utf8_lossy(&header.path_bytes()).into_owned();
-        let refusal = |why: &str| {
+        let entry_error = |why: &str| {
             let printable: String = path.chars().filter(|character| !character.is_control()).collect();
             let path = slotpress_base::text::one_line(&printable);
             Error::damaged(format!("the entry {path:?} {why}")).with_hint("take the archive from another source")
         };
-        let kind = EntryKind::parse(&path).ok_or_else(|| refusal("has no place in a snapshot archive"))?;
+        let kind = EntryKind::parse(&path).ok_or_else(|| entry_error("has no place in a snapshot archive"))?;
         let (type_flags, bytes_max) = if kind.is_dir() { (&b"5"[..], 0) } else { (&b"0\0"[..], ENTRY_BYTES_MAX) };
         let type_flag = header.entry_type().as_byte();
         if !type_flags.contains(&type_flag) {
-            return Err(refusal(&format!("is of kind {:?}, which it must not be", char::from(type_flag))));
+            return Err(entry_error(&format!("is of kind {:?}, which it must not be", char::from(type_flag))));
         }
         let has_split_path = header.as_ustar().is_some_and(|header| header.prefix.first() != Some(&0));
         if has_split_path || array_at::<MAGIC_AT, 5, _>(block) != *b"ustar" {
-            return Err(refusal("has a header of a kind that no snapshot has"));
+            return Err(entry_error("has a header of a kind that no snapshot has"));
         }
         match header.entry_size() {
             Ok(content_bytes) if content_bytes <= bytes_max => Ok(Self { kind, content_bytes }),
-            Ok(content_bytes) => Err(refusal(&format!("claims {content_bytes} bytes"))),
-            Err(_) => Err(refusal("has no size")),
+            Ok(content_bytes) => Err(entry_error(&format!("claims {content_bytes} bytes"))),
+            Err(_) => Err(entry_error("has no size")),
         }
     }
 }
@@ -141,7 +140,7 @@ const MAGIC_AT: usize = 257;
 
 /// True if Firedancer wrote the tar header. Only Firedancer writes the mode without leading zeros,
 /// the time as NUL bytes, and a checksum of seven digits and NUL (`fd_snapmk_tile.c`).
-pub fn is_firedancer_header(block: &[u8; BLOCK]) -> bool {
+pub fn is_firedancer_header(block: &[u8; BLOCK_LEN]) -> bool {
     let mode = array_at::<100, 8, _>(block);
     let time = array_at::<136, 12, _>(block);
     let [digits @ .., end] = array_at::<148, 8, _>(block);
@@ -161,7 +160,7 @@ pub fn padding_bytes(content_bytes: u64) -> u64 {
 }
 
 /// Sums the bytes of a header, with spaces in the checksum field (POSIX ustar).
-fn compute_checksum(block: &[u8; BLOCK]) -> u32 {
+fn compute_checksum(block: &[u8; BLOCK_LEN]) -> u32 {
     let field = 148..156;
     let byte_at = |(at, byte): (usize, &u8)| if field.contains(&at) { b' ' } else { *byte };
     block.iter().enumerate().map(byte_at).map(u32::from).sum()
@@ -202,10 +201,10 @@ mod tests {
             let entry = Entry { kind, content_bytes: 0 };
             let mut header = entry.header();
             header[bit / 8] ^= 1 << (bit % 8);
-            if let Ok(read) = Entry::parse_header(&header) {
-                // A flipped bit can pass only where it spells the same checksum in another way.
+            if let Ok(parsed) = Entry::parse_header(&header) {
+                // A flipped bit can pass only where it writes the same checksum in another way.
                 prop_assert!((148..156).contains(&(bit / 8)));
-                prop_assert_eq!(read, entry);
+                prop_assert_eq!(parsed, entry);
             }
         }
     }

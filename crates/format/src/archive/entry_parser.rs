@@ -6,9 +6,9 @@
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
 use crate::archive::entry::{is_firedancer_header, padded_bytes};
-use crate::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, padding_bytes};
+use crate::{BLOCK_BYTES, BLOCK_LEN, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, padding_bytes};
 
-const CUT_OFF_HINT: &str = "the archive was cut off, or its maker stopped early: get it again";
+const CUT_OFF_HINT: &str = "the archive was cut off, or the program that wrote it stopped early: fetch it again";
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum TarEvent<'a> {
@@ -26,8 +26,11 @@ pub enum TarEnd {
     Inside,
     /// The archive ends with exactly the zero bytes that both clients accept.
     Clean,
+    /// There are fewer zero bytes.
     Short,
+    /// There are more zero bytes.
     Long,
+    /// Other bytes follow the first zero bytes.
     Junk,
 }
 
@@ -37,7 +40,7 @@ pub struct EntryParser {
     position: u64,
     /// Beginning of a block whose rest is in the next piece.
     block: Vec<u8>,
-    entries: u64,
+    entry_count: u64,
     is_from_firedancer: bool,
     end_zero_bytes: u64,
     has_junk: bool,
@@ -109,7 +112,7 @@ impl EntryParser {
     pub fn feed<'b>(&mut self, mut bytes: &'b [u8], on_event: &mut OnEvent<'_, 'b>) -> Result<()> {
         while !bytes.is_empty() {
             let wanted = match self.state {
-                ParserState::Header => BLOCK.saturating_sub(self.block.len()),
+                ParserState::Header => BLOCK_LEN.saturating_sub(self.block.len()),
                 ParserState::Content { entry, offset_bytes } => {
                     to_usize(entry.content_bytes.saturating_sub(offset_bytes))
                 }
@@ -171,7 +174,7 @@ impl EntryParser {
 
     fn parse_header_part(&mut self, bytes: &[u8], on_event: &mut OnEvent<'_, '_>) -> Result<()> {
         self.block.extend_from_slice(bytes);
-        let Ok(block) = <&[u8; BLOCK]>::try_from(self.block.as_slice()) else { return Ok(()) };
+        let Ok(block) = <&[u8; BLOCK_LEN]>::try_from(self.block.as_slice()) else { return Ok(()) };
         if block.iter().all(|byte| *byte == 0) {
             self.state = ParserState::End;
             self.end_zero_bytes = BLOCK_BYTES;
@@ -179,9 +182,9 @@ impl EntryParser {
             let offset = self.position.saturating_add(bytes.len() as u64).saturating_sub(BLOCK_BYTES);
             let entry = Entry::parse_header(block)
                 .map_err(|error| error.with_place(format!("at offset {offset} of the tar stream")))?;
-            self.is_from_firedancer |= self.entries == 0 && is_firedancer_header(block);
-            self.entries = self.entries.saturating_add(1);
-            if self.entries > ENTRIES_MAX {
+            self.is_from_firedancer |= self.entry_count == 0 && is_firedancer_header(block);
+            self.entry_count = self.entry_count.saturating_add(1);
+            if self.entry_count > ENTRIES_MAX {
                 return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which no client reads")));
             }
             on_event(TarEvent::Begin(entry))?;
@@ -211,7 +214,7 @@ mod tests {
     fn tar_entry(kind: EntryKind, content: &[u8]) -> Vec<u8> {
         let entry = Entry { kind, content_bytes: content.len() as u64 };
         let mut tar = [&entry.header()[..], content].concat();
-        tar.resize(tar.len().next_multiple_of(BLOCK), 0);
+        tar.resize(tar.len().next_multiple_of(BLOCK_LEN), 0);
         tar
     }
 
@@ -253,7 +256,7 @@ mod tests {
 
     #[test]
     fn too_many_entries_are_refused() {
-        let mut parser = EntryParser { entries: ENTRIES_MAX - 1, ..EntryParser::default() };
+        let mut parser = EntryParser { entry_count: ENTRIES_MAX - 1, ..EntryParser::default() };
         let tar = tar_entry(EntryKind::Version, b"");
         parser.feed(&tar, &mut |_| Ok(())).expect("the last one");
         assert!(parser.feed(&tar, &mut |_| Ok(())).is_err());
@@ -340,8 +343,8 @@ mod tests {
         ) {
             let tar = tar_of_storages(std::slice::from_ref(&content));
             let entry = Entry { kind: storage_kind(0), content_bytes: content.len() as u64 };
-            let start = BLOCK + cut.index(tar.len() - 1024 - BLOCK);
-            let content_start = (start - BLOCK).min(content.len());
+            let start = BLOCK_LEN + cut.index(tar.len() - 1024 - BLOCK_LEN);
+            let content_start = (start - BLOCK_LEN).min(content.len());
             let mut parser = EntryParser::resume(entry, start as u64).expect("inside");
             let mut rest = Vec::new();
             parser.feed(&tar[start..], &mut |event| {

@@ -45,9 +45,9 @@ impl FromStr for Root {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        blake3::Hash::from_hex(text.trim())
-            .map(Self)
-            .map_err(|_| Error::usage("not a root: 64 hexadecimal digits, as inspecting an archive shows them"))
+        blake3::Hash::from_hex(text.trim()).map(Self).map_err(|_| {
+            Error::usage("not a root, which has 64 hexadecimal digits; inspecting an archive shows its root")
+        })
     }
 }
 

@@ -56,18 +56,18 @@ pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
     items_bytes.checked_add((SKIPPABLE_HEADER_BYTES + SEEK_TABLE_FOOTER_BYTES) as u64)
 }
 
-/// Parses a seek table's frame, of the length that [`seek_table_bytes`] gave.
+/// Parses a seek table's frame, of the length that [`seek_table_bytes`] returned.
 pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
-    let inconsistent = || Error::damaged("the seek table at the archive's end is inconsistent");
-    let (header, content) = frame.split_first_chunk::<SKIPPABLE_HEADER_BYTES>().ok_or_else(inconsistent)?;
-    let (items, footer) = content.split_last_chunk::<SEEK_TABLE_FOOTER_BYTES>().ok_or_else(inconsistent)?;
+    let inconsistent_error = || Error::damaged("the seek table at the archive's end is inconsistent");
+    let (header, content) = frame.split_first_chunk::<SKIPPABLE_HEADER_BYTES>().ok_or_else(inconsistent_error)?;
+    let (items, footer) = content.split_last_chunk::<SEEK_TABLE_FOOTER_BYTES>().ok_or_else(inconsistent_error)?;
     let count = to_usize(u32_at::<0, _>(footer));
-    let item_bytes = to_usize(parse_item_bytes(footer[4]).ok_or_else(inconsistent)?);
+    let item_bytes = to_usize(parse_item_bytes(footer[4]).ok_or_else(inconsistent_error)?);
     if u32_at::<0, _>(header) != SKIPPABLE_MAGIC | u32::from(SEEK_TABLE_KIND)
         || to_usize(u32_at::<4, _>(header)) != content.len()
         || count.checked_mul(item_bytes) != Some(items.len())
     {
-        return Err(inconsistent());
+        return Err(inconsistent_error());
     }
     let parse_item =
         |item: &[u8; 8]| SeekTableItem { compressed_bytes: u32_at::<0, _>(item), content_bytes: u32_at::<4, _>(item) };

@@ -80,8 +80,8 @@ pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
     let mut window_bytes = 0;
     if !is_single_segment {
         let window = read_field(1)?;
-        // The mantissa, the low 3 bits, counts eighths of 1 KiB beyond the first. The other bits are the
-        // exponent.
+        // The low 3 bits are the mantissa: the number of eighths of a KiB that are added to 1 KiB. The
+        // other bits are the exponent.
         window_bytes = (1024 | (window & 7) << 7) << (window >> 3);
     }
     let dictionary_bytes = match descriptor & 3 {

@@ -44,19 +44,20 @@ const RATE_REDUCED: u128 = 900;
 const RATE_UNIT: u128 = 10_000;
 
 impl StakeRules {
-    /// Returns the lamports of a delegation that have not changed after the epochs from `start + 1` to `end`,
-    /// and at least after `start + 1`. In each epoch, the cluster's change is limited to a share of its stake
-    /// in the epoch before. The delegation changes by its part of this change, and at least by a lamport.
-    /// `changing_stake` selects the stake of the cluster that changes in the same direction.
+    /// Returns the lamports of a delegation that are still unchanged in epoch `epochs.end`, if the change began
+    /// in epoch `epochs.start`. An empty range counts as one epoch. In each epoch, the cluster's change is
+    /// limited to a share of its stake in the epoch before. The delegation changes by its part of this change,
+    /// and at least by a lamport. `changing_stake` selects the stake of the cluster that changes in the same
+    /// direction.
     fn unchanged_lamports(
         &self,
         mut lamports: u64,
         epochs: Range<u64>,
         changing_stake: impl Fn(&StakeActivation) -> u64,
     ) -> u64 {
-        for before in epochs.start..epochs.end.max(epochs.start.saturating_add(1)) {
-            let Some(cluster) = self.history.get(&before) else { break };
-            let is_reduced = self.reduced_from.is_some_and(|from| before.saturating_add(1) >= from);
+        for epoch_before in epochs.start..epochs.end.max(epochs.start.saturating_add(1)) {
+            let Some(cluster) = self.history.get(&epoch_before) else { break };
+            let is_reduced = self.reduced_from.is_some_and(|from| epoch_before.saturating_add(1) >= from);
             let rate = if is_reduced { RATE_REDUCED } else { RATE_FIRST };
             let product = u128::from(lamports).saturating_mul(u128::from(cluster.effective)).saturating_mul(rate);
             let total = u128::from(changing_stake(cluster)).saturating_mul(RATE_UNIT);
@@ -142,11 +143,11 @@ mod tests {
 
     #[test]
     fn some_stakes_need_no_history() {
-        let none = StakeHistory::new();
-        assert_eq!(effective(stake(7, u64::MAX, u64::MAX), 0, &none), 7, "from genesis");
-        assert_eq!(effective(stake(7, 3, 3), 5, &none), 0, "ended at once");
-        assert_eq!([2, 3, 4].map(|epoch| effective(stake(7, 3, u64::MAX), epoch, &none)), [0, 0, 7]);
-        assert_eq!([5, 6].map(|epoch| effective(stake(7, 3, 5), epoch, &none)), [7, 0]);
+        let no_history = StakeHistory::new();
+        assert_eq!(effective(stake(7, u64::MAX, u64::MAX), 0, &no_history), 7, "from genesis");
+        assert_eq!(effective(stake(7, 3, 3), 5, &no_history), 0, "ended at once");
+        assert_eq!([2, 3, 4].map(|epoch| effective(stake(7, 3, u64::MAX), epoch, &no_history)), [0, 0, 7]);
+        assert_eq!([5, 6].map(|epoch| effective(stake(7, 3, 5), epoch, &no_history)), [7, 0]);
     }
 
     /// At most a quarter of the effective stake takes effect in an epoch, and 9 % after the reduction.
@@ -175,7 +176,7 @@ mod tests {
         assert_eq!(effective(stake(10, 3, u64::MAX), 4, &history(3, &[[1, 1_000_000, 0]])), 1);
     }
 
-    /// The rest of a delegation takes effect until its end is requested. Then all stake in effect loses it.
+    /// More of a delegation takes effect until its end is requested. Then all stake in effect loses effect.
     #[test]
     fn stake_takes_effect_and_loses_it() {
         let history = history(3, &[[1000, 1000, 0], [1250, 750, 0], [1500, 0, 500], [1125, 0, 125]]);

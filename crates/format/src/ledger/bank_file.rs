@@ -1,7 +1,7 @@
 //! Parses the bank file, `snapshots/<slot>/<slot>`, as a stream of fields, to its last
 //! byte (docs/snapshot-format.md#bank-file).
 //!
-//! On mainnet the file takes about 1 GB, so only small fields are kept. The stakes are kept on demand.
+//! On mainnet, the file is about 1 GB long, so only small fields are kept. The stakes are kept on demand.
 //! A callback receives the items of the storage map, which is large. The crate `slotpress-synth` writes
 //! bank files.
 
@@ -47,7 +47,8 @@ pub struct BankFile {
     pub accounts_data_bytes: u64,
     pub slot: u64,
     pub block_height: u64,
-    pub leader: Hash,
+    /// Identity of the validator that produced the block.
+    pub leader: Address,
     /// Stakes of the bank; empty unless the caller asked to keep them.
     pub stakes: Arc<Stakes>,
     pub scheduled_leader: ScheduledLeader,
@@ -87,7 +88,7 @@ pub enum ScheduledLeader {
     Unknown,
     /// The file has no positive stakes of this epoch, or their sum overflows a `u64`.
     NoStake,
-    Node(Hash),
+    Node(Address),
 }
 
 impl BankFile {
@@ -96,8 +97,8 @@ impl BankFile {
         self.lattice_hash.snapshot_hash()
     }
 
-    /// True if the file holds no stakes, as Firedancer wrote it before September 2026. Its own
-    /// loader takes vote accounts and delegations from the accounts; Agave takes them from this
+    /// True if the file has no stakes and no storage map, as Firedancer wrote it before September 2026.
+    /// Firedancer's loader reads vote accounts and delegations from the accounts; Agave reads them from this
     /// file. Every chain that Agave runs has a vote account from genesis on.
     pub fn lacks_stakes(&self) -> bool {
         self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
@@ -156,7 +157,7 @@ pub struct EpochSchedule {
 }
 
 impl EpochSchedule {
-    /// Returns the first and last slot of the epoch that contains `slot`.
+    /// Returns the slots of the epoch that contains `slot`.
     pub fn epoch_slots_at(&self, slot: u64) -> RangeInclusive<u64> {
         let position = self.position_of(slot);
         let first = slot.saturating_sub(position.slot_index);
@@ -208,14 +209,14 @@ pub fn read_bank_file(path: &Path, on_storage: &mut OnStorage<'_>) -> Result<Ban
     parse_bank_file(FieldReader::open(path, "the bank file")?, on_storage)
 }
 
-pub fn parse_bank_file<R: BufRead>(r: FieldReader<R>, on_storage: &mut OnStorage<'_>) -> Result<BankFile> {
-    match parse_bank_file_lenient(r, on_storage, BankStakes::Skip)? {
+pub fn parse_bank_file<R: BufRead>(reader: FieldReader<R>, on_storage: &mut OnStorage<'_>) -> Result<BankFile> {
+    match parse_bank_file_lenient(reader, on_storage, BankStakes::Skip)? {
         (bank, None) => Ok(bank),
         (_, Some(error)) => Err(error),
     }
 }
 
-/// Treatment of a bank's stakes. They take about 100 bytes for each delegation.
+/// Treatment of a bank's stakes. They take about 100 bytes of memory for each delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BankStakes {
     Keep,
@@ -225,22 +226,22 @@ pub enum BankStakes {
 /// Like [`parse_bank_file`], but returns an error after the lattice hash together with the bank, because
 /// Agave ignores faults there.
 pub fn parse_bank_file_lenient<R: BufRead>(
-    mut r: FieldReader<R>,
+    mut reader: FieldReader<R>,
     on_storage: &mut OnStorage<'_>,
     bank_stakes: BankStakes,
 ) -> Result<(BankFile, Option<Error>)> {
     let mut bank = BankFile::default();
-    read_block_fields(&mut r, &mut bank)?;
+    read_block_fields(&mut reader, &mut bank)?;
     let mut stakes = Stakes::default();
-    let kept = match bank_stakes {
+    let destination = match bank_stakes {
         BankStakes::Keep => StakesDestination::All(&mut stakes),
         BankStakes::Skip => StakesDestination::Nothing,
     };
-    read_bank_fields(&mut r, &mut bank, kept)?;
-    read_accounts_fields(&mut r, &mut bank, on_storage)?;
-    let end_error = read_extra_fields(&mut r, &mut bank)?;
+    read_bank_fields(&mut reader, &mut bank, destination)?;
+    read_accounts_fields(&mut reader, &mut bank, on_storage)?;
+    let end_error = read_extra_fields(&mut reader, &mut bank)?;
     bank.stakes = Arc::new(stakes);
-    bank.breaches = r.breaches;
+    bank.breaches = reader.breaches;
     Ok((bank, end_error))
 }
 
@@ -248,163 +249,163 @@ pub fn parse_bank_file_lenient<R: BufRead>(
 /// number of delegations. The other fields of the result are empty.
 ///
 /// # Errors
-/// The bytes are invalid, or `r` ends too early.
-pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
+/// The bytes are invalid, or `reader` ends too early.
+pub fn read_bank_front<R: BufRead>(mut reader: FieldReader<R>) -> Result<BankFile> {
     let mut bank = BankFile::default();
-    read_block_fields(&mut r, &mut bank)?;
-    read_chain_fields(&mut r, &mut bank)?;
-    bank.vote_account_count = r.u64()?;
+    read_block_fields(&mut reader, &mut bank)?;
+    read_chain_fields(&mut reader, &mut bank)?;
+    bank.vote_account_count = reader.u64()?;
     if bank.vote_account_count == 0 {
-        bank.delegation_count = r.u64()?;
+        bank.delegation_count = reader.u64()?;
     }
     Ok(bank)
 }
 
-fn read_block_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
-    bank.blockhashes = BlockhashQueue::parse(r)?;
-    let ancestors = r.skip_items("the ancestors", 16)?;
-    r.check_limit(firedancer::ANCESTORS, ancestors);
-    bank.hash = Hash(r.array()?);
-    bank.parent_hash = Hash(r.array()?);
-    bank.parent_slot = r.u64()?;
-    bank.hard_forks = read_hard_forks(r)?;
-    bank.transaction_count = r.u64()?;
-    bank.tick_height = r.u64()?;
-    bank.signature_count = r.u64()?;
-    bank.capitalization = r.u64()?;
-    r.check_limit(firedancer::CAPITALIZATION, bank.capitalization);
-    bank.max_tick_height = r.u64()?;
-    bank.hashes_per_tick = if r.flag("hashes per tick")? { Some(r.u64()?) } else { None };
-    bank.ticks_per_slot = r.u64()?;
-    bank.ns_per_slot = u128::from_le_bytes(r.array()?);
+fn read_block_fields<R: BufRead>(reader: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
+    bank.blockhashes = BlockhashQueue::parse(reader)?;
+    let ancestors = reader.skip_items("the ancestors", 16)?;
+    reader.check_limit(firedancer::ANCESTORS, ancestors);
+    bank.hash = Hash(reader.array()?);
+    bank.parent_hash = Hash(reader.array()?);
+    bank.parent_slot = reader.u64()?;
+    bank.hard_forks = read_hard_forks(reader)?;
+    bank.transaction_count = reader.u64()?;
+    bank.tick_height = reader.u64()?;
+    bank.signature_count = reader.u64()?;
+    bank.capitalization = reader.u64()?;
+    reader.check_limit(firedancer::CAPITALIZATION, bank.capitalization);
+    bank.max_tick_height = reader.u64()?;
+    bank.hashes_per_tick = if reader.flag("hashes per tick")? { Some(reader.u64()?) } else { None };
+    bank.ticks_per_slot = reader.u64()?;
+    bank.ns_per_slot = u128::from_le_bytes(reader.array()?);
     Ok(())
 }
 
 fn read_bank_fields<R: BufRead>(
-    r: &mut FieldReader<R>,
+    reader: &mut FieldReader<R>,
     bank: &mut BankFile,
-    kept: StakesDestination<'_>,
+    destination: StakesDestination<'_>,
 ) -> Result<()> {
-    read_chain_fields(r, bank)?;
-    let stakes = read_stakes(r, StakesKind::Bank, kept)?;
-    r.check_limit(firedancer::VOTE_ACCOUNTS, stakes.vote_account_count);
-    r.check_limit(firedancer::DELEGATIONS, stakes.delegation_count);
+    read_chain_fields(reader, bank)?;
+    let stakes = read_stakes(reader, StakesKind::Bank, destination)?;
+    reader.check_limit(firedancer::VOTE_ACCOUNTS, stakes.vote_account_count);
+    reader.check_limit(firedancer::DELEGATIONS, stakes.delegation_count);
     bank.invalid_vote_account = stakes.invalid_vote_account;
     bank.vote_account_count = stakes.vote_account_count;
     bank.delegation_count = stakes.delegation_count;
     bank.stakes_epoch = stakes.epoch;
     for (name, item_bytes) in [("unused accounts", 32), ("unused credits", 32), ("unused votes", 32 + 8)] {
-        let count = r.skip_items(name, item_bytes)?;
-        r.check_limit((name, firedancer::ITEMS_MAX), count);
+        let count = reader.skip_items(name, item_bytes)?;
+        reader.check_limit((name, firedancer::ITEMS_MAX), count);
     }
-    r.skip_items("the unused epoch stakes", 8)?;
-    r.flag("is_delta")?;
+    reader.skip_items("the unused epoch stakes", 8)?;
+    reader.flag("is_delta")?;
     Ok(())
 }
 
-fn read_chain_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
-    bank.genesis_creation_time = i64::from_le_bytes(r.array()?);
-    bank.slots_per_year = f64::from_bits(r.u64()?);
-    bank.accounts_data_bytes = r.u64()?;
-    bank.slot = r.u64()?;
-    r.skip(8)?; // epoch, unused
-    bank.block_height = r.u64()?;
-    bank.leader = Hash(r.array()?);
-    r.skip(16)?; // collector fees, fee calculator: always 0
-    r.skip(4 * 8 + 1)?; // fee rate governor
-    r.skip(8)?; // collected rent
-    r.skip(8 + 8 + 8 + 1 + 8 + 8 + 8 + 8 + 8 + 1)?; // rent collector, with its epoch schedule: unused
-    bank.epoch_schedule.slots_per_epoch = r.u64()?;
-    bank.leader_schedule_slot_offset = r.u64()?;
-    bank.warmup = r.flag("the warm-up")?;
-    bank.epoch_schedule.first_normal_epoch = r.u64()?;
-    bank.epoch_schedule.first_normal_slot = r.u64()?;
-    r.skip(6 * 8) // inflation
+fn read_chain_fields<R: BufRead>(reader: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
+    bank.genesis_creation_time = i64::from_le_bytes(reader.array()?);
+    bank.slots_per_year = f64::from_bits(reader.u64()?);
+    bank.accounts_data_bytes = reader.u64()?;
+    bank.slot = reader.u64()?;
+    reader.skip(8)?; // epoch, unused
+    bank.block_height = reader.u64()?;
+    bank.leader = Address(reader.array()?);
+    reader.skip(16)?; // collector fees, fee calculator: always 0
+    reader.skip(4 * 8 + 1)?; // fee rate governor
+    reader.skip(8)?; // collected rent
+    reader.skip(8 + 8 + 8 + 1 + 8 + 8 + 8 + 8 + 8 + 1)?; // rent collector, with its epoch schedule: unused
+    bank.epoch_schedule.slots_per_epoch = reader.u64()?;
+    bank.leader_schedule_slot_offset = reader.u64()?;
+    bank.warmup = reader.flag("the warm-up")?;
+    bank.epoch_schedule.first_normal_epoch = reader.u64()?;
+    bank.epoch_schedule.first_normal_slot = reader.u64()?;
+    reader.skip(6 * 8) // inflation
 }
 
 /// Limit on hard forks. Clusters have had a handful since genesis.
 const HARD_FORKS_MAX: u64 = 1024;
 
-fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>) -> Result<Vec<HardFork>> {
-    let fork_count = r.count("the hard forks", 16)?;
-    r.check_limit(firedancer::HARD_FORKS, fork_count);
+fn read_hard_forks<R: BufRead>(reader: &mut FieldReader<R>) -> Result<Vec<HardFork>> {
+    let fork_count = reader.count("the hard forks", 16)?;
+    reader.check_limit(firedancer::HARD_FORKS, fork_count);
     if fork_count > HARD_FORKS_MAX {
-        return Err(r.damage_error(format!("more than {HARD_FORKS_MAX} hard forks")));
+        return Err(reader.damage_error(format!("more than {HARD_FORKS_MAX} hard forks")));
     }
     let mut hard_forks = Vec::new();
     for _ in 0..fork_count {
-        let slot = r.u64()?;
-        let count = r.u64()?;
+        let slot = reader.u64()?;
+        let count = reader.u64()?;
         hard_forks.push(HardFork { slot, count });
     }
     Ok(hard_forks)
 }
 
 fn read_accounts_fields<R: BufRead>(
-    r: &mut FieldReader<R>,
+    reader: &mut FieldReader<R>,
     bank: &mut BankFile,
     on_storage: &mut OnStorage<'_>,
 ) -> Result<()> {
-    let map_start = r.position();
-    let slots = r.count("the storage map", 16)?;
-    r.check_limit(("slots in the storage map", firedancer::ITEMS_MAX), slots);
+    let map_start = reader.position();
+    let slots = reader.count("the storage map", 16)?;
+    reader.check_limit(("slots in the storage map", firedancer::ITEMS_MAX), slots);
     for _ in 0..slots {
-        let slot = r.u64()?;
-        let storages = r.count("the storages of a slot", 16)?;
-        r.check_limit(("storages of a slot", firedancer::GROUPS_MAX), storages);
+        let slot = reader.u64()?;
+        let storages = reader.count("the storages of a slot", 16)?;
+        reader.check_limit(("storages of a slot", firedancer::GROUPS_MAX), storages);
         for _ in 0..storages {
-            let item = StorageMapItem { slot, id: r.u64()?, length_bytes: r.u64()? };
+            let item = StorageMapItem { slot, id: reader.u64()?, length_bytes: reader.u64()? };
             bank.storage_count = bank.storage_count.saturating_add(1);
             on_storage(item)?;
         }
     }
-    bank.storage_map_range = map_start..r.position();
-    r.skip(8)?; // write version
-    bank.accounts_slot = r.u64()?;
-    r.skip(64 + 5 * 8)?; // unused hashes, statistics
+    bank.storage_map_range = map_start..reader.position();
+    reader.skip(8)?; // write version
+    bank.accounts_slot = reader.u64()?;
+    reader.skip(64 + 5 * 8)?; // unused hashes, statistics
     for (name, item_bytes) in [("historical roots", 8), ("historical roots with hashes", 8 + 32)] {
-        let count = r.skip_items(name, item_bytes)?;
-        r.check_limit((name, firedancer::ITEMS_MAX), count);
+        let count = reader.skip_items(name, item_bytes)?;
+        reader.check_limit((name, firedancer::ITEMS_MAX), count);
     }
     Ok(())
 }
 
-/// Parses the fields after the accounts database. Returns `Some` error if a field after the lattice hash is
-/// invalid, because Agave ignores such faults.
-fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<Option<Error>> {
-    r.skip(8)?; // lamports per signature
-    if r.flag("the incremental persistence")? {
-        r.skip(8 + 32 + 8 + 32 + 8)?;
+/// Parses the fields after the accounts database. If a field after the lattice hash is invalid, returns the
+/// error inside `Ok`, because Agave ignores such faults.
+fn read_extra_fields<R: BufRead>(reader: &mut FieldReader<R>, bank: &mut BankFile) -> Result<Option<Error>> {
+    reader.skip(8)?; // lamports per signature
+    if reader.flag("the incremental persistence")? {
+        reader.skip(8 + 32 + 8 + 32 + 8)?;
     }
-    r.optional_hash("the epoch accounts hash")?;
-    let epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
+    reader.optional_hash("the epoch accounts hash")?;
+    let epoch_stakes_count = reader.count("the epoch stakes", 8 + 4)?;
     let position = bank.epoch_schedule.position_of(bank.slot);
-    r.check_limit(firedancer::EPOCHS, epoch_stakes_count);
-    let wanted = position.epoch..=bank.leader_schedule_epoch();
+    reader.check_limit(firedancer::EPOCHS, epoch_stakes_count);
+    let epochs_with_leaders = position.epoch..=bank.leader_schedule_epoch();
     let mut voters = Voters::new();
     for _ in 0..epoch_stakes_count {
-        if let Some(invalid) = read_epoch_stakes(r, &wanted, &mut voters)? {
+        if let Some(invalid) = read_epoch_stakes(reader, &epochs_with_leaders, &mut voters)? {
             bank.invalid_vote_account.get_or_insert(invalid);
         }
     }
     if bank.slot > 0 && position.slot_index < SLOTS_PER_EPOCH_MAX && voters.len() <= VOTE_ACCOUNTS_MAX {
         bank.scheduled_leader = compute_leader(position.epoch, position.slot_index, voters.into_values().collect())
-            .map_or(ScheduledLeader::NoStake, |leader| ScheduledLeader::Node(Hash(leader.node)));
+            .map_or(ScheduledLeader::NoStake, |leader| ScheduledLeader::Node(Address(leader.node)));
     }
-    bank.lattice_hash = if r.remaining() > 0 && r.flag("the lattice hash")? {
-        LatticeHash::from_bytes(&r.array::<LATTICE_HASH_BYTES>()?)
+    bank.lattice_hash = if reader.remaining() > 0 && reader.flag("the lattice hash")? {
+        LatticeHash::from_bytes(&reader.array::<LATTICE_HASH_BYTES>()?)
     } else {
         return Err(Error::damaged("the bank file holds no accounts lattice hash")
             .with_hint("it was written by a validator older than Agave 3.0; archive it with that version"));
     };
-    // Agave up to 4.0 ends here.
-    if r.remaining() > 0 && r.flag("the block id")? {
-        match r.array() {
+    // Files of Agave up to 4.0 end here.
+    if reader.remaining() > 0 && reader.flag("the block id")? {
+        match reader.array() {
             Ok(hash) => bank.block_id = Some(Hash(hash)),
             Err(error) => return Ok(Some(error)),
         }
     }
-    Ok(r.expect_end().err())
+    Ok(reader.expect_end().err())
 }
 
 /// Number of slots in the first epoch of the warm-up; each later epoch has twice as many as the one
@@ -414,40 +415,40 @@ const WARMUP_SLOTS: u64 = 32;
 /// Limit on the slots of an epoch for which leaders are computed. Clusters have 432,000.
 const SLOTS_PER_EPOCH_MAX: u64 = 16 * 1024 * 1024;
 
-/// Parses the stakes of an epoch, and returns a vote account that Agave cannot parse. `wanted` begins
-/// with the epoch of the bank, whose voters are added to `voters`, and ends with the newest epoch whose
-/// leaders are known.
+/// Parses the stakes of an epoch, and returns a vote account that Agave cannot parse.
+/// `epochs_with_leaders` begins with the epoch of the bank, whose voters are added to `voters`, and ends
+/// with the newest epoch whose leaders are known.
 fn read_epoch_stakes<R: BufRead>(
-    r: &mut FieldReader<R>,
-    wanted: &RangeInclusive<u64>,
+    reader: &mut FieldReader<R>,
+    epochs_with_leaders: &RangeInclusive<u64>,
     voters: &mut Voters,
 ) -> Result<Option<Address>> {
-    let epoch = r.u64()?;
-    let kind = r.u32()?;
+    let epoch = reader.u64()?;
+    let kind = reader.u32()?;
     if kind != 0 {
-        return Err(r.damage_error(format!("epoch stakes of unknown kind {kind}")));
+        return Err(reader.damage_error(format!("epoch stakes of unknown kind {kind}")));
     }
-    let kept = if epoch == *wanted.start() {
+    let destination = if epoch == *epochs_with_leaders.start() {
         // If an epoch occurs twice, the later one counts.
         voters.clear();
         StakesDestination::Voters(voters)
     } else {
         StakesDestination::Nothing
     };
-    let stakes = read_stakes(r, StakesKind::Epoch, kept)?;
+    let stakes = read_stakes(reader, StakesKind::Epoch, destination)?;
     let count = stakes.vote_account_count;
     let max = firedancer::EPOCH_VOTE_ACCOUNTS_MAX;
     if count > max {
-        r.record_breach(None, Demand::VoteAccountLimit, format_args!("at most {max} of epoch {epoch}"), count);
+        reader.record_breach(None, Demand::VoteAccountLimit, format_args!("at most {max} of epoch {epoch}"), count);
     }
-    r.check_limit(firedancer::EPOCH_DELEGATIONS, stakes.delegation_count);
+    reader.check_limit(firedancer::EPOCH_DELEGATIONS, stakes.delegation_count);
     // Firedancer computes rewards from the last epoch that it keeps.
     if let Some(account) = stakes.account_without_stake
-        && epoch == *wanted.end()
+        && epoch == *epochs_with_leaders.end()
     {
-        r.record_breach(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
+        reader.record_breach(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
     }
-    skip_nodes_and_voters(r)?;
+    skip_nodes_and_voters(reader)?;
     Ok(stakes.invalid_vote_account)
 }
 
@@ -482,12 +483,13 @@ mod tests {
 
     #[test]
     fn slots_of_epochs_are_computed() {
-        let warming = EpochSchedule { slots_per_epoch: 432_000, first_normal_slot: 524_256, first_normal_epoch: 14 };
-        assert_eq!([0, 31, 32, 95].map(|slot| warming.epoch_slots_at(slot)), [0..=31, 0..=31, 32..=95, 32..=95]);
-        assert_eq!(warming.epoch_slots_at(524_255), 262_112..=524_255);
-        assert_eq!(warming.epoch_slots_at(956_256), 956_256..=1_388_255);
-        let plain = EpochSchedule { slots_per_epoch: 100, ..EpochSchedule::default() };
-        assert_eq!([0, 250].map(|slot| plain.epoch_slots_at(slot)), [0..=99, 200..=299]);
+        let with_warmup =
+            EpochSchedule { slots_per_epoch: 432_000, first_normal_slot: 524_256, first_normal_epoch: 14 };
+        assert_eq!([0, 31, 32, 95].map(|slot| with_warmup.epoch_slots_at(slot)), [0..=31, 0..=31, 32..=95, 32..=95]);
+        assert_eq!(with_warmup.epoch_slots_at(524_255), 262_112..=524_255);
+        assert_eq!(with_warmup.epoch_slots_at(956_256), 956_256..=1_388_255);
+        let without_warmup = EpochSchedule { slots_per_epoch: 100, ..EpochSchedule::default() };
+        assert_eq!([0, 250].map(|slot| without_warmup.epoch_slots_at(slot)), [0..=99, 200..=299]);
         assert_eq!(EpochSchedule::default().epoch_slots_at(7), 7..=7, "epochs without slots");
         let never_normal = EpochSchedule { first_normal_slot: u64::MAX, ..EpochSchedule::default() };
         assert!(never_normal.epoch_slots_at(u64::MAX - 1).contains(&(u64::MAX - 1)));

@@ -46,8 +46,8 @@ impl BankHashParts<'_> {
 
 /// Counts the hard forks after the parent's slot, up to and including the bank's own.
 pub fn count_hard_forks(hard_forks: &[HardFork], parent_slot: u64, slot: u64) -> u64 {
-    let between = hard_forks.iter().filter(|fork| parent_slot < fork.slot && fork.slot <= slot);
-    between.fold(0, |sum, fork| sum.wrapping_add(fork.count))
+    let forks_between = hard_forks.iter().filter(|fork| parent_slot < fork.slot && fork.slot <= slot);
+    forks_between.fold(0, |sum, fork| sum.wrapping_add(fork.count))
 }
 
 #[cfg(test)]

@@ -17,18 +17,18 @@ pub struct BlockhashQueue {
 }
 
 impl BlockhashQueue {
-    pub(crate) fn parse<R: BufRead>(r: &mut FieldReader<R>) -> Result<Self> {
-        let _last_index = r.u64()?;
-        let last = r.optional_hash("the last blockhash")?;
+    pub(crate) fn parse<R: BufRead>(reader: &mut FieldReader<R>) -> Result<Self> {
+        let _last_index = reader.u64()?;
+        let last = reader.optional_hash("the last blockhash")?;
         let mut newest_index = 0;
         let mut newest_ms = 0;
-        for _ in 0..r.count("the blockhash queue", ITEM_BYTES)? {
-            r.skip(32 + 8)?; // hash, lamports per signature
-            let index = r.u64()?;
-            let time_ms = r.u64()?;
+        for _ in 0..reader.count("the blockhash queue", ITEM_BYTES)? {
+            reader.skip(32 + 8)?; // hash, lamports per signature
+            let index = reader.u64()?;
+            let time_ms = reader.u64()?;
             (newest_index, newest_ms) = (newest_index, newest_ms).max((index, time_ms));
         }
-        let _max_age = r.u64()?;
+        let _max_age = reader.u64()?;
         Ok(Self { last, newest_ms })
     }
 }
@@ -52,9 +52,9 @@ mod tests {
             bytes.extend_from_slice(&[*byte; 8]);
         }
         bytes.extend_from_slice(&300u64.to_le_bytes());
-        let mut r = FieldReader::new(&bytes[..], bytes.len() as u64, "the bank file");
-        let queue = BlockhashQueue::parse(&mut r).expect("a queue");
-        r.expect_end().expect("to its end");
+        let mut reader = FieldReader::new(&bytes[..], bytes.len() as u64, "the bank file");
+        let queue = BlockhashQueue::parse(&mut reader).expect("a queue");
+        reader.expect_end().expect("to its end");
         queue
     }
 
@@ -67,8 +67,8 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let mut r = FieldReader::new(&bytes[..], bytes.len() as u64, "the bank file");
-            let _ = BlockhashQueue::parse(&mut r);
+            let mut reader = FieldReader::new(&bytes[..], bytes.len() as u64, "the bank file");
+            let _ = BlockhashQueue::parse(&mut reader);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::{Error, EscapePath, IoContext, Result, hint};
 
-use crate::ledger::storages::{APPEND_VEC, ListedStorage, MissingFile, list_roots, stat_listed};
+use crate::ledger::storages::{APPEND_VEC_ENDINGS, ListedStorage, MissingFile, list_roots, stat_listed};
 use crate::{
     FieldReader, ObsoleteFormat, StorageFile, StorageRoot, parse_number, parse_storages_list,
     parse_tagged_storages_list,
@@ -24,7 +24,7 @@ pub const GRACEFUL_STOP: &str = "stop the validator with `agave-validator --ledg
 /// Hint for a ledger whose files contradict each other.
 const TAKE_AGAIN_HINT: &str = "take the ledger from its source again, or restore it from an archive";
 
-/// Directories of a ledger. `None`, or an empty list, stands for the validator's default.
+/// Directories of a ledger. `None` or an empty list means the validator's default.
 #[derive(Clone, Debug, Default)]
 #[warn(missing_docs)]
 pub struct LedgerPaths {
@@ -240,7 +240,7 @@ fn open_ledger(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result
         let list = if layout == Layout::TaggedList {
             parse_tagged_storages_list(list)?
         } else {
-            let append_vec = |(slot, id)| ListedStorage { slot, id, endings: APPEND_VEC };
+            let append_vec = |(slot, id)| ListedStorage { slot, id, endings: APPEND_VEC_ENDINGS };
             parse_storages_list(list)?.into_iter().map(append_vec).collect()
         };
         let (storages, missing) = stat_listed(&list, &roots, threads)?;
@@ -274,7 +274,7 @@ fn find_complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
     }
     if slots.is_empty() {
         return Err(Error::failed(format!(
-            "{} holds no bank snapshot: nothing under snapshots/",
+            "{} holds no bank snapshot: its snapshots/ is empty or missing",
             snapshots_dir.escaped()
         ))
         .with_hint("give the validator's ledger directory; where the validator runs with --snapshots, give that too"));
@@ -286,7 +286,7 @@ fn find_complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
         }
     }
     Err(Error::failed(format!(
-        "no complete bank snapshot in {}: {} has no {LAYOUT_FILE}, the file that a validator writes last",
+        "no complete bank snapshot in {}: the file that a validator writes last, {LAYOUT_FILE}, is missing in {}",
         snapshots_dir.join("snapshots").escaped(),
         format_slots(&candidates)
     ))
@@ -368,8 +368,8 @@ fn open_hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Ve
         targets.sort_unstable();
     }
     if targets.is_empty() || !targets.iter().all(|target| target.is_dir()) {
-        let default = |accounts: PathBuf| accounts.join("snapshot").join(slot.to_string());
-        targets = paths.accounts_dirs().into_iter().map(default).collect();
+        let links_in = |accounts: PathBuf| accounts.join("snapshot").join(slot.to_string());
+        targets = paths.accounts_dirs().into_iter().map(links_in).collect();
     }
     targets.into_iter().map(|dir| open_root(dir, ": the hard links of the storages")).collect()
 }
@@ -410,6 +410,6 @@ fn format_slots(slots: &[u64]) -> String {
         return "none".to_string();
     }
     let shown: Vec<String> = slots.iter().take(SHOWN_MAX).map(u64::to_string).collect();
-    let more = if slots.len() > SHOWN_MAX { ", …" } else { "" };
-    format!("{}{more}", shown.join(", "))
+    let ellipsis = if slots.len() > SHOWN_MAX { ", …" } else { "" };
+    format!("{}{ellipsis}", shown.join(", "))
 }

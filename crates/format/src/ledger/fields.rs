@@ -138,8 +138,8 @@ impl<R: BufRead> FieldReader<R> {
         Ok(count)
     }
 
-    /// Records that a client refuses the field that was just read, and the account to which the field
-    /// belongs.
+    /// Records that a client refuses the field that was just read. `account` is the account to which the
+    /// field belongs.
     pub fn record_breach(
         &mut self,
         account: Option<Address>,
@@ -175,11 +175,12 @@ impl<R: BufRead> FieldReader<R> {
 }
 
 /// Makes an I/O error, or an error about damage if a decoder failed or the stream ended early.
-fn read_error(what: &str, position: u64, error: &io::Error) -> Error {
+fn read_error(description: &str, position: u64, error: &io::Error) -> Error {
     match error.raw_os_error() {
-        Some(_) => Error::io("read", Path::new(what), error),
+        Some(_) => Error::io("read", Path::new(description), error),
         None => {
-            Error::damaged(format!("{what}: cannot be read: {error}, at offset {position}")).with_hint(DAMAGED_HINT)
+            let message = format!("{description}: cannot be read: {error}, at offset {position}");
+            Error::damaged(message).with_hint(DAMAGED_HINT)
         }
     }
 }

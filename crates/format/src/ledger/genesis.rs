@@ -30,28 +30,28 @@ impl Genesis {
         Self::parse(FieldReader::new(bytes, bytes.len() as u64, "the genesis"))
     }
 
-    pub fn parse<R: BufRead>(mut r: FieldReader<R>) -> Result<Self> {
-        let creation_time = i64::from_le_bytes(r.array()?);
-        skip_accounts(&mut r)?;
-        for _ in 0..r.count("the built-in programs", 8 + 32)? {
-            r.skip_items("the name of a program", 1)?;
-            r.skip(32)?;
+    pub fn parse<R: BufRead>(mut reader: FieldReader<R>) -> Result<Self> {
+        let creation_time = i64::from_le_bytes(reader.array()?);
+        skip_accounts(&mut reader)?;
+        for _ in 0..reader.count("the built-in programs", 8 + 32)? {
+            reader.skip_items("the name of a program", 1)?;
+            reader.skip(32)?;
         }
-        skip_accounts(&mut r)?;
-        let ticks_per_slot = r.u64()?;
-        r.skip(8 + 8 + 4)?; // unused, duration of a tick
-        if r.flag("the number of ticks")? {
-            r.skip(8)?;
+        skip_accounts(&mut reader)?;
+        let ticks_per_slot = reader.u64()?;
+        reader.skip(8 + 8 + 4)?; // unused, duration of a tick
+        if reader.flag("the number of ticks")? {
+            reader.skip(8)?;
         }
-        if r.flag("the hashes per tick")? {
-            r.skip(8)?;
+        if reader.flag("the hashes per tick")? {
+            reader.skip(8)?;
         }
-        r.skip(BEFORE_EPOCH_SCHEDULE_BYTES)?;
-        let slots_per_epoch = r.u64()?;
-        r.skip(8)?; // the offset of the leader schedule
-        let warmup = r.flag("the warm-up")?;
+        reader.skip(BEFORE_EPOCH_SCHEDULE_BYTES)?;
+        let slots_per_epoch = reader.u64()?;
+        reader.skip(8)?; // the offset of the leader schedule
+        let warmup = reader.flag("the warm-up")?;
         let epoch_schedule =
-            EpochSchedule { slots_per_epoch, first_normal_epoch: r.u64()?, first_normal_slot: r.u64()? };
+            EpochSchedule { slots_per_epoch, first_normal_epoch: reader.u64()?, first_normal_slot: reader.u64()? };
         Ok(Self { creation_time, ticks_per_slot, warmup, epoch_schedule })
     }
 
@@ -65,11 +65,11 @@ impl Genesis {
     }
 }
 
-fn skip_accounts<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
-    for _ in 0..r.count("the accounts", 32 + 8 + 8 + 32 + 1 + 8)? {
-        r.skip(32 + 8)?;
-        r.skip_items("the data of an account", 1)?;
-        r.skip(32 + 1 + 8)?;
+fn skip_accounts<R: BufRead>(reader: &mut FieldReader<R>) -> Result<()> {
+    for _ in 0..reader.count("the accounts", 32 + 8 + 8 + 32 + 1 + 8)? {
+        reader.skip(32 + 8)?;
+        reader.skip_items("the data of an account", 1)?;
+        reader.skip(32 + 1 + 8)?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Finds the process that holds a ledger's lock, without taking the lock. If slotpress held the lock even
-//! for a microsecond, a validator that starts at this moment would fail. Linux lists all locks in
+//! for a microsecond, a validator that started at that moment would fail. Linux lists all locks in
 //! `/proc/locks` (`proc_locks(5)`).
 
 use std::fs;
@@ -19,7 +19,7 @@ struct Device {
     minor: u32,
 }
 
-/// A lock in `/proc/locks`.
+/// A line of `/proc/locks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LockLine {
     device: Device,

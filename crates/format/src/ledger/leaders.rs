@@ -24,15 +24,15 @@ pub struct Voter {
 pub fn compute_leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Voter> {
     voters.retain(|voter| voter.stake > 0);
     voters.sort_unstable_by_key(|voter| Reverse((voter.stake, voter.address)));
-    let total = voters.iter().try_fold(0u64, |sum, voter| sum.checked_add(voter.stake))?;
+    let total_stake = voters.iter().try_fold(0u64, |sum, voter| sum.checked_add(voter.stake))?;
     let mut seed = [0; 32];
     seed.first_chunk_mut::<8>()?.copy_from_slice(&epoch.to_le_bytes());
     let mut rng = ChaCha20Rng::from_seed(seed);
-    // A draw whose low half is above this is repeated, because it would favour some leaders.
-    let low_max = u64::MAX.wrapping_sub(u64::MAX.wrapping_sub(total).wrapping_add(1).checked_rem(total)?);
+    // Draws with a larger low half are repeated, because accepting them would favour some leaders.
+    let low_max = u64::MAX.wrapping_sub(u64::MAX.wrapping_sub(total_stake).wrapping_add(1).checked_rem(total_stake)?);
     let mut draw = || {
         loop {
-            let product = u128::from(rng.next_u64()).wrapping_mul(u128::from(total));
+            let product = u128::from(rng.next_u64()).wrapping_mul(u128::from(total_stake));
             let [low, high] = [product & u128::from(u64::MAX), product >> 64].map(u64::try_from);
             if let (Ok(low), Ok(high)) = (low, high)
                 && low <= low_max
@@ -44,14 +44,14 @@ pub fn compute_leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Op
     for _ in 0..slot_index / SLOTS_PER_LEADER {
         draw();
     }
-    let mut chosen = draw();
-    voters.into_iter().find(|voter| match chosen.checked_sub(voter.stake) {
-        Some(rest) => {
-            chosen = rest;
-            false
+    let mut drawn_stake = draw();
+    for voter in voters {
+        match drawn_stake.checked_sub(voter.stake) {
+            Some(remaining_stake) => drawn_stake = remaining_stake,
+            None => return Some(voter),
         }
-        None => true,
-    })
+    }
+    None
 }
 
 #[cfg(test)]

@@ -11,21 +11,22 @@ use slotpress_base::{Error, IoContext, Result, array_at, hint, prefix_mut, range
 
 use crate::ledger::record::{align8, record_bytes};
 use crate::ledger::split::META_ALIGNMENT;
-use crate::ledger::storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA};
+use crate::ledger::storages::{APPEND_VEC_ENDINGS, ListedStorage, SPLIT_ENDINGS, SPLIT_WITH_DATA_ENDINGS};
 use crate::{ACCOUNT_DATA_BYTES_MAX, FieldReader, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, STORAGES_MAX, StorageFile};
 
 /// Limit on the obsolete records of one storage. 16 GiB hold 126 million of the smallest records, but Agave
 /// rewrites a storage long before it has that many obsolete records. 8 million take 128 MiB in one worker.
 pub const OBSOLETE_RECORDS_PER_STORAGE_MAX: u64 = 8 * 1024 * 1024;
 
-/// Format of the lists of obsolete records. The version in `fastboot_version` determines the format.
+/// Format of an item in the lists of obsolete records. The version in `fastboot_version` determines the
+/// format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObsoleteFormat {
-    /// 2.x and 3.x, 24 bytes: u64 offset in the file, u64 data_len, u64 slot in which it
-    /// was marked.
+    /// Format of versions 2.x and 3.x, 24 bytes: u64 offset in the file, u64 data_len, u64 slot in which the
+    /// record was marked.
     Wide,
-    /// 4.x and 5.x, 20 bytes: u32 offset in units, u64 data_len, u64 slot in which it was marked.
-    /// The unit is 8 bytes in an append vec, and 32 bytes in the `.meta` file of a split storage.
+    /// Format of versions 4.x and 5.x, 20 bytes: u32 offset in units, u64 data_len, u64 slot in which the
+    /// record was marked. The unit is 8 bytes in an append vec, and 32 bytes in the `.meta` file of a split storage.
     Compact,
 }
 
@@ -37,10 +38,10 @@ impl ObsoleteFormat {
         }
     }
 
-    fn read_item<R: BufRead>(self, r: &mut FieldReader<R>, is_split: bool) -> Result<ObsoleteItem> {
+    fn read_item<R: BufRead>(self, reader: &mut FieldReader<R>, is_split: bool) -> Result<ObsoleteItem> {
         let fields = match self {
-            Self::Wide => array_at::<0, ITEM_FIELDS_BYTES, _>(&r.array::<WIDE_BYTES>()?),
-            Self::Compact => array_at::<0, ITEM_FIELDS_BYTES, _>(&r.array::<COMPACT_BYTES>()?),
+            Self::Wide => array_at::<0, ITEM_FIELDS_BYTES, _>(&reader.array::<WIDE_BYTES>()?),
+            Self::Compact => array_at::<0, ITEM_FIELDS_BYTES, _>(&reader.array::<COMPACT_BYTES>()?),
         };
         Ok(self.parse_item(&fields, is_split))
     }
@@ -76,40 +77,42 @@ pub struct ObsoleteItem {
 }
 
 /// Parses a `storages_list`. Returns slot and id of each storage, in the order of the file.
-pub fn parse_storages_list<R: BufRead>(r: FieldReader<R>) -> Result<Vec<(u64, u32)>> {
-    parse_list(r, 12, |r| Ok((r.u64()?, r.u32()?)))
+pub fn parse_storages_list<R: BufRead>(reader: FieldReader<R>) -> Result<Vec<(u64, u32)>> {
+    parse_list(reader, 12, |reader| Ok((reader.u64()?, reader.u32()?)))
 }
 
 /// Parses a list of storages. Each item takes at least `item_bytes_min` bytes.
 fn parse_list<R: BufRead, T>(
-    mut r: FieldReader<R>,
+    mut reader: FieldReader<R>,
     item_bytes_min: u64,
     parse: impl Fn(&mut FieldReader<R>) -> Result<T>,
 ) -> Result<Vec<T>> {
-    let count = r.count("the list", item_bytes_min)?;
+    let count = reader.count("the list", item_bytes_min)?;
     if count > STORAGES_MAX {
-        return Err(r.damage_error(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have")));
+        return Err(
+            reader.damage_error(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have"))
+        );
     }
-    let storages = (0..count).map(|_| parse(&mut r)).collect::<Result<_>>()?;
-    r.expect_end()?;
+    let storages = (0..count).map(|_| parse(&mut reader)).collect::<Result<_>>()?;
+    reader.expect_end()?;
     Ok(storages)
 }
 
 /// Parses a `storages_list` of fastboot 4.x and 5.x. It begins with a u64 count. An append vec has u32 0,
 /// u32 id, u64 slot; a split storage has u32 1, u8 has_data_file, u32 id, u64 slot.
-pub fn parse_tagged_storages_list<R: BufRead>(r: FieldReader<R>) -> Result<Vec<ListedStorage>> {
-    parse_list(r, 16, |r| {
-        let endings = match r.u32()? {
-            0 => APPEND_VEC,
-            1 if r.flag("a split storage")? => SPLIT_WITH_DATA,
-            1 => SPLIT,
+pub fn parse_tagged_storages_list<R: BufRead>(reader: FieldReader<R>) -> Result<Vec<ListedStorage>> {
+    parse_list(reader, 16, |reader| {
+        let endings = match reader.u32()? {
+            0 => APPEND_VEC_ENDINGS,
+            1 if reader.flag("a split storage")? => SPLIT_WITH_DATA_ENDINGS,
+            1 => SPLIT_ENDINGS,
             kind => {
                 let why = format!("a storage of kind {kind}, where slotpress knows 0 and 1");
-                return Err(r.damage_error(why).with_hint(hint::NEWER_LAYOUT));
+                return Err(reader.damage_error(why).with_hint(hint::NEWER_LAYOUT));
             }
         };
-        let id = r.u32()?;
-        let slot = r.u64()?;
+        let id = reader.u32()?;
+        let slot = reader.u64()?;
         Ok(ListedStorage { slot, id, endings })
     })
 }
@@ -153,20 +156,20 @@ pub struct ObsoleteSummary {
 /// Reads `obsolete_accounts` (up to 12 GB on mainnet) as a stream. `find_storage` looks up a storage on disk.
 /// `on_storage` receives the summary of each storage.
 pub fn scan_obsolete_accounts<R: BufRead>(
-    mut r: FieldReader<R>,
+    mut reader: FieldReader<R>,
     format: ObsoleteFormat,
     find_storage: &dyn Fn(u64, u64) -> Option<StorageFile>,
     on_storage: &mut dyn FnMut(ObsoleteSummary) -> Result<()>,
 ) -> Result<()> {
     let item_bytes = format.item_bytes() as u64;
-    for _ in 0..r.count("the list", 32)? {
-        let slot = r.u64()?;
-        let id = r.u64()?;
-        let _claimed_bytes = r.u64()?;
-        let count = r.count("the obsolete records of a storage", item_bytes)?;
-        let list_offset = r.position();
+    for _ in 0..reader.count("the list", 32)? {
+        let slot = reader.u64()?;
+        let id = reader.u64()?;
+        let _claimed_bytes = reader.u64()?;
+        let count = reader.count("the obsolete records of a storage", item_bytes)?;
+        let list_offset = reader.position();
         if count > OBSOLETE_RECORDS_PER_STORAGE_MAX {
-            return Err(r.damage_error(format!(
+            return Err(reader.damage_error(format!(
                 "storage {slot}.{id} has {count} obsolete records, more than the {OBSOLETE_RECORDS_PER_STORAGE_MAX} \
                  that slotpress handles"
             )));
@@ -174,19 +177,19 @@ pub fn scan_obsolete_accounts<R: BufRead>(
         let mut cut_bytes: u64 = 0;
         match find_storage(slot, id) {
             // The records of a missing storage cannot be checked.
-            None => r.skip(count.saturating_mul(item_bytes))?,
+            None => reader.skip(count.saturating_mul(item_bytes))?,
             Some(storage) => {
                 for _ in 0..count {
-                    let item = format.read_item(&mut r, storage.is_split())?;
+                    let item = format.read_item(&mut reader, storage.is_split())?;
                     let item_cut_bytes = cut_bytes_of(item, &storage)
-                        .map_err(|why| r.damage_error(format!("storage {slot}.{id}: {why}")))?;
+                        .map_err(|why| reader.damage_error(format!("storage {slot}.{id}: {why}")))?;
                     cut_bytes = cut_bytes.saturating_add(item_cut_bytes);
                 }
             }
         }
         on_storage(ObsoleteSummary { slot, id, count, list_offset, cut_bytes })?;
     }
-    r.expect_end()
+    reader.expect_end()
 }
 
 /// Returns the number of bytes by which a storage shrinks when an obsolete record is cut out.
@@ -300,17 +303,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn kept_ranges_are_all_bytes_outside_of_cuts(parts in proptest::collection::vec((1u64..50, any::<bool>()), 0..50)) {
+        fn kept_ranges_are_all_bytes_outside_of_cuts(pieces in proptest::collection::vec((1u64..50, any::<bool>()), 0..50)) {
             let mut file_bytes = 0;
             let mut cuts = Vec::new();
             let mut expected = Vec::new();
-            for (length, is_cut) in parts {
-                let part = file_bytes..file_bytes + length;
-                file_bytes = part.end;
+            for (length, is_cut) in pieces {
+                let piece = file_bytes..file_bytes + length;
+                file_bytes = piece.end;
                 if is_cut {
-                    cuts.push(part);
+                    cuts.push(piece);
                 } else {
-                    expected.extend(part);
+                    expected.extend(piece);
                 }
             }
             let kept: Vec<u64> = kept_ranges(&cuts, file_bytes).expect("no overlap").into_iter().flatten().collect();
@@ -329,9 +332,9 @@ mod tests {
         let list = |count: u64, items: &[Vec<u8>]| [&count.to_le_bytes()[..], &items.concat()].concat();
         let sound = list(3, &[append_vec.clone(), split(0), split(1)]);
         let found = parse_tagged_storages_list(reader(&sound)).expect("sound");
-        let expected = [(9, 7, APPEND_VEC), (10, 8, SPLIT), (10, 8, SPLIT_WITH_DATA)];
+        let expected = [(9, 7, APPEND_VEC_ENDINGS), (10, 8, SPLIT_ENDINGS), (10, 8, SPLIT_WITH_DATA_ENDINGS)];
         assert_eq!(found, expected.map(|(slot, id, endings)| ListedStorage { slot, id, endings }));
-        for (what, bytes) in [
+        for (fault, bytes) in [
             ("an unknown kind", list(1, &[[&[2, 0, 0, 0][..], &[0; 13]].concat()])),
             ("a flag of 2", list(1, &[split(2)])),
             ("an item too many", list(1, &[append_vec.clone(), split(0)])),
@@ -339,9 +342,9 @@ mod tests {
             ("far too many", list(u64::MAX, &[append_vec])),
         ] {
             assert_eq!(
-                parse_tagged_storages_list(reader(&bytes)).expect_err(what).kind(),
+                parse_tagged_storages_list(reader(&bytes)).expect_err(fault).kind(),
                 ErrorKind::Damaged,
-                "{what}"
+                "{fault}"
             );
         }
     }

@@ -30,8 +30,8 @@ fn looks_like_ledger(dir: &Path) -> bool {
 
 impl LedgerLock {
     /// Takes the lock. Makes the lock file if it is missing, as a validator does. Takes no lock if the
-    /// directory is not a ledger, or if it is on a read-only file system and has no lock file: a running
-    /// validator would have made it.
+    /// directory is not a ledger, or if it is on a read-only file system and has no lock file, which a running
+    /// validator would have made.
     ///
     /// # Errors
     /// A validator or another slotpress holds the lock ([`ErrorKind::InUse`]), or the lock file cannot be
@@ -84,7 +84,7 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
             .with_hint("a validator makes ledger.lock an empty file: find out what made this one, and remove it"));
     }
     match open(OFlags::WRONLY | OFlags::NONBLOCK) {
-        // On a read-only mount, too, a validator may hold it: through another mount of the file system.
+        // Even if this mount is read-only, a validator may hold the lock through another mount.
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
             open(OFlags::RDONLY | OFlags::NONBLOCK).map(Some).or_path(ACTION, path)
         }

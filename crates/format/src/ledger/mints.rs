@@ -68,19 +68,19 @@ pub struct TokenMetadata<'a> {
 impl<'a> TokenMetadata<'a> {
     /// Parses the Borsh encoding: update authority, mint, name, symbol, URI, pairs of strings.
     fn parse(value: &'a [u8]) -> Option<Self> {
-        let mut rest = value.get(32 + 32..)?;
-        let parsed = Self { name: take_text(&mut rest)?, symbol: take_text(&mut rest)?, uri: take_text(&mut rest)? };
-        for _ in 0..u32::from_le_bytes(take_array(&mut rest)?) {
-            take_text(&mut rest)?;
-            take_text(&mut rest)?;
+        let mut input = value.get(32 + 32..)?;
+        let parsed = Self { name: take_text(&mut input)?, symbol: take_text(&mut input)?, uri: take_text(&mut input)? };
+        for _ in 0..u32::from_le_bytes(take_array(&mut input)?) {
+            take_text(&mut input)?;
+            take_text(&mut input)?;
         }
         Some(parsed)
     }
 }
 
-fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
-    let length = u32::from_le_bytes(take_array(rest)?);
-    std::str::from_utf8(take_bytes(rest, to_usize(length))?).ok()
+fn take_text<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
+    let length = u32::from_le_bytes(take_array(input)?);
+    std::str::from_utf8(take_bytes(input, to_usize(length))?).ok()
 }
 
 #[cfg(test)]

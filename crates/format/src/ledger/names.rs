@@ -13,7 +13,7 @@ use slotpress_base::{Error, Result};
 
 /// Defines a type for 32 bytes that are written in base58.
 macro_rules! base58 {
-    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub [u8; 32]);
@@ -34,7 +34,7 @@ macro_rules! base58 {
             type Err = Error;
 
             fn from_str(text: &str) -> Result<Self> {
-                parse_base58(text, $what).map(Self)
+                parse_base58(text, $kind).map(Self)
             }
         }
 
@@ -67,13 +67,13 @@ pub fn decode_base58(text: &str) -> Option<Vec<u8>> {
     bs58::decode(text).into_vec().ok()
 }
 
-fn parse_base58(text: &str, what: &str) -> Result<[u8; 32]> {
+fn parse_base58(text: &str, kind: &str) -> Result<[u8; 32]> {
     let mut bytes = [0; 32];
     // 32 bytes take at most 44 base58 digits; longer text is not decoded.
     if text.len() <= 44 && bs58::decode(text).onto(&mut bytes) == Ok(32) {
         return Ok(bytes);
     }
-    Err(Error::usage(format!("{text:?} is not a base58 {what} of 32 bytes")))
+    Err(Error::usage(format!("{text:?} is not a base58 {kind} of 32 bytes")))
 }
 
 impl Serialize for ArchiveName {

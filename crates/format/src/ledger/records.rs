@@ -100,16 +100,16 @@ impl RecordWalker {
                 }
             }
             let carried = std::mem::take(&mut self.carried);
-            let used = self.walk(&carried, sink);
+            let walked_bytes = self.walk(&carried, sink);
             self.carried = carried;
-            self.carried.drain(..used);
+            self.carried.drain(..walked_bytes);
         }
         if self.is_over {
             self.look_for_bytes_after_end(bytes, sink);
             return;
         }
-        let used = self.walk(bytes, sink);
-        self.carried.extend_from_slice(split_at_most(bytes, used).1);
+        let walked_bytes = self.walk(bytes, sink);
+        self.carried.extend_from_slice(split_at_most(bytes, walked_bytes).1);
     }
 
     pub fn finish(&mut self, sink: &mut (impl RecordSink + ?Sized)) {
@@ -284,10 +284,10 @@ mod tests {
         (bytes, expected)
     }
 
-    fn walk(bytes: &[u8], piece: usize) -> CollectingSink {
+    fn walk(bytes: &[u8], piece_bytes: usize) -> CollectingSink {
         let mut found = CollectingSink::default();
         let mut walker = RecordWalker::default();
-        for piece in bytes.chunks(piece.max(1)) {
+        for piece in bytes.chunks(piece_bytes.max(1)) {
             walker.feed(piece, &mut found);
         }
         walker.finish(&mut found);
@@ -301,18 +301,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_are_found_in_pieces_of_any_size(records in any_records(), piece in 1usize..900, has_last_padding: bool) {
+        fn records_are_found_in_pieces_of_any_size(records in any_records(), piece_bytes in 1usize..900, has_last_padding: bool) {
             let (bytes, expected) = storage(&records, has_last_padding);
-            let found = walk(&bytes, piece);
+            let found = walk(&bytes, piece_bytes);
             prop_assert_eq!(found.records, expected);
             prop_assert_eq!(found.faults, []);
         }
 
         #[test]
-        fn a_storage_that_ends_inside_a_record_is_reported(records in any_records(), cut in any::<prop::sample::Index>(), piece in 1usize..900) {
+        fn a_storage_that_ends_inside_a_record_is_reported(records in any_records(), cut in any::<prop::sample::Index>(), piece_bytes in 1usize..900) {
             let (bytes, expected) = storage(&records, false);
             let cut = cut.index(bytes.len() + 1);
-            let found = walk(&bytes[..cut], piece);
+            let found = walk(&bytes[..cut], piece_bytes);
             let whole_count = expected.iter().take_while(|record| record.data_end() <= cut).count();
             prop_assert_eq!(&found.records[..], &expected[..whole_count]);
             let is_cut = |record: &FoundRecord| (record.offset as usize) < cut && cut < record.data_end();
@@ -344,19 +344,19 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000), piece in 1usize..400) {
-            let in_pieces = walk(&bytes, piece);
+        fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000), piece_bytes in 1usize..400) {
+            let in_pieces = walk(&bytes, piece_bytes);
             let as_a_whole = walk(&bytes, 5000);
             prop_assert_eq!(in_pieces.records, as_a_whole.records);
             prop_assert_eq!(in_pieces.faults, as_a_whole.faults);
         }
 
         #[test]
-        fn zeros_after_the_last_record_are_reported(records in any_records(), zeros in 136usize..1000, piece in 1usize..900) {
+        fn zeros_after_the_last_record_are_reported(records in any_records(), zeros in 136usize..1000, piece_bytes in 1usize..900) {
             let (mut bytes, expected) = storage(&records, true);
             let end = bytes.len() as u64;
             bytes.resize(bytes.len() + zeros, 0);
-            let found = walk(&bytes, piece);
+            let found = walk(&bytes, piece_bytes);
             prop_assert_eq!(found.records, expected);
             prop_assert_eq!(found.faults, [(RecordFaultKind::Padded, end)]);
         }

@@ -71,11 +71,11 @@ impl SplitFile {
 }
 
 /// Refuses a `.data` file that belongs to another `.meta` file.
-pub fn check_uids(meta: u64, data: u64) -> Result<()> {
-    if meta == data {
+pub fn check_uids(meta_uid: u64, data_uid: u64) -> Result<()> {
+    if meta_uid == data_uid {
         return Ok(());
     }
-    Err(damage_error(40, format_args!("uid {data:016x}, where the .meta file has {meta:016x}")))
+    Err(damage_error(40, format_args!("uid {data_uid:016x}, where the .meta file has {meta_uid:016x}")))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,9 +145,9 @@ pub struct MetaRange {
     /// Length of the `.data` file, if there is one.
     pub data_bytes: Option<u64>,
     /// Offset of the first entry.
-    pub first: u64,
-    /// Offset at or after which entries are not needed.
-    pub limit: u64,
+    pub start: u64,
+    /// Offset from which on entries are not needed.
+    pub end: u64,
     pub window_bytes: usize,
 }
 
@@ -166,14 +166,13 @@ pub struct MetaWalk<'a> {
 
 impl<'a> MetaWalk<'a> {
     pub fn new(range: MetaRange, window: &'a mut Vec<u8>, read: &'a mut ReadAt<'a>) -> Self {
-        let first = range.first;
         Self {
             read,
             range,
             window,
             window_bytes: 0,
-            window_start: first,
-            next_offset: first,
+            window_start: range.start,
+            next_offset: range.start,
             next_data_offset: DATA_ALIGNMENT,
         }
     }
@@ -238,8 +237,8 @@ impl<'a> MetaWalk<'a> {
         if offset >= self.window_start && end <= self.window_start.saturating_add(self.window_bytes as u64) {
             return Ok(());
         }
-        let limit = self.range.limit.min(self.range.meta_bytes);
-        let bytes = to_usize(limit.saturating_sub(offset)).min(self.range.window_bytes).max(length);
+        let range_end = self.range.end.min(self.range.meta_bytes);
+        let bytes = to_usize(range_end.saturating_sub(offset)).min(self.range.window_bytes).max(length);
         if self.window.len() < bytes {
             self.window.resize(bytes, 0);
         }
@@ -332,7 +331,7 @@ mod tests {
     }
 
     /// Walks over a file. Also returns the offset up to which the file was read.
-    fn walk(file: &[u8], data_bytes: Option<u64>, window_bytes: usize, limit: u64) -> Result<(Vec<FoundEntry>, u64)> {
+    fn walk(file: &[u8], data_bytes: Option<u64>, window_bytes: usize, end: u64) -> Result<(Vec<FoundEntry>, u64)> {
         let mut read_end = 0;
         let mut read = |to: &mut [u8], offset: u64| {
             let bytes = file.get(offset as usize..offset as usize + to.len()).expect("inside the file");
@@ -340,11 +339,11 @@ mod tests {
             to.copy_from_slice(bytes);
             Ok(())
         };
-        let range = MetaRange { meta_bytes: file.len() as u64, data_bytes, first: 64, limit, window_bytes };
+        let range = MetaRange { meta_bytes: file.len() as u64, data_bytes, start: 64, end, window_bytes };
         let mut window = Vec::new();
         let mut found = Vec::new();
         let mut walk = MetaWalk::new(range, &mut window, &mut read);
-        while let Some(entry) = walk.next_entry()?.filter(|entry| entry.offset < limit) {
+        while let Some(entry) = walk.next_entry()?.filter(|entry| entry.offset < end) {
             assert_eq!(entry.record_bytes(), (136 + u64::from(entry.data_len)).next_multiple_of(8));
             let (data_offset, inline_data) = match entry.data {
                 AccountData::Inline(data) => (None, data.to_vec()),
@@ -381,7 +380,7 @@ mod tests {
             assert_eq!((header.lamports, header.rent_epoch, header.executable), (7, 8, 1));
             assert_eq!((header.write_version, header.padding, header.stored_hash), (0, [0; 7], [0; 32]));
         }
-        // Reading ends with the last entry that begins before the limit.
+        // Reading ends with the last entry that begins before the end of the range.
         let (found, read_end) = walk(&file, Some(data_bytes), 1 << 20, 160).expect("sound");
         assert_eq!((found.len(), read_end), (1, 160 + 88 + 5));
     }
@@ -390,7 +389,7 @@ mod tests {
     fn impossible_entries_are_refused() {
         let large = |data_offset: u64| entry(4, 5000, &data_offset.to_le_bytes());
         let end = 4096 + 36 + 5000;
-        for (what, file, data_bytes, is_sound) in [
+        for (case, file, data_bytes, is_sound) in [
             ("the end of the data", aligned_file(&[large(4096)]), Some(end), true),
             ("past the end of the data", aligned_file(&[large(4096)]), Some(end - 1), false),
             ("no data file", aligned_file(&[large(4096)]), None, false),
@@ -405,7 +404,7 @@ mod tests {
             ("cut in its data", aligned_file(&[entry(2, 5, b"shor")]), None, false),
             ("cut in its header", aligned_file(&[entry(2, 0, b"")[..87].to_vec()]), None, false),
         ] {
-            assert_eq!(walk(&file, data_bytes, 4096, u64::MAX).is_ok(), is_sound, "{what}");
+            assert_eq!(walk(&file, data_bytes, 4096, u64::MAX).is_ok(), is_sound, "{case}");
         }
     }
 }

@@ -119,8 +119,8 @@ pub struct Stakes {
     pub vote_accounts: Vec<([u8; 32], VoteAccount)>,
     /// Delegations by the stake account's address, in the file's order.
     pub delegations: Vec<([u8; 32], Delegation)>,
-    /// True if the file has more delegations or vote accounts than are kept.
-    pub has_more: bool,
+    /// True if the file has more delegations or vote accounts than these.
+    pub is_truncated: bool,
 }
 
 /// Adds an item, unless there are already `max` items. Returns true if the item was added.
@@ -135,7 +135,7 @@ fn push_within<T>(items: &mut Vec<T>, item: T, max: usize) -> bool {
 /// Voters by address. If an address occurs twice, the later one counts.
 pub type Voters = BTreeMap<[u8; 32], Voter>;
 
-/// The stakes that are kept when a bank file is read, and their destination.
+/// Destination of the stakes that are kept when a bank file is read.
 pub enum StakesDestination<'a> {
     All(&'a mut Stakes),
     /// Only the voters, up to one more than [`VOTE_ACCOUNTS_MAX`].
@@ -160,30 +160,30 @@ pub enum StakesKind {
 }
 
 pub fn read_stakes<R: BufRead>(
-    r: &mut FieldReader<R>,
+    reader: &mut FieldReader<R>,
     kind: StakesKind,
-    mut kept: StakesDestination<'_>,
+    mut destination: StakesDestination<'_>,
 ) -> Result<StakesSummary> {
     let (name, credits_bytes) = match kind {
         StakesKind::Bank => ("the stakes", 0),
         StakesKind::Epoch => ("the epoch stakes", 8),
     };
     // An account has lamports, data, owner, executable flag and rent epoch.
-    let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
+    let vote_account_count = reader.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
     let mut summary = StakesSummary { vote_account_count, ..StakesSummary::default() };
     for _ in 0..summary.vote_account_count {
-        let address = r.array::<32>()?;
-        let stake = r.u64()?;
-        let account = read_vote_account(r, &address)?;
+        let address = reader.array::<32>()?;
+        let stake = reader.u64()?;
+        let account = read_vote_account(reader, &address)?;
         if account.node.is_none() {
             summary.invalid_vote_account.get_or_insert(Address(address));
         }
         if stake == 0 {
             summary.account_without_stake.get_or_insert(Address(address));
         }
-        match &mut kept {
-            StakesDestination::All(Stakes { vote_accounts, has_more, .. }) => {
-                *has_more |= !push_within(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX);
+        match &mut destination {
+            StakesDestination::All(Stakes { vote_accounts, is_truncated, .. }) => {
+                *is_truncated |= !push_within(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX);
             }
             StakesDestination::Voters(voters) if voters.len() <= VOTE_ACCOUNTS_MAX => {
                 voters.extend(account.node.map(|node| (address, Voter { stake, address, node })));
@@ -192,57 +192,57 @@ pub fn read_stakes<R: BufRead>(
         }
     }
     let item_bytes = 32u64.saturating_add(DELEGATION_BYTES as u64).saturating_add(credits_bytes);
-    summary.delegation_count = r.count("the delegations", item_bytes)?;
-    if let StakesDestination::All(Stakes { delegations, .. }) = &mut kept {
+    summary.delegation_count = reader.count("the delegations", item_bytes)?;
+    if let StakesDestination::All(Stakes { delegations, .. }) = &mut destination {
         delegations.reserve_exact(to_usize(summary.delegation_count).min(DELEGATIONS_MAX));
     }
     for _ in 0..summary.delegation_count {
-        let address = r.array()?;
-        let delegation = Delegation(r.array()?);
-        r.skip(credits_bytes)?;
+        let address = reader.array()?;
+        let delegation = Delegation(reader.array()?);
+        reader.skip(credits_bytes)?;
         let rate = delegation.rate();
         if kind == StakesKind::Bank && rate > 1.0 {
-            r.record_breach(Some(Address(address)), Demand::FiredancerLimit, "a rate of at most 1", rate);
+            reader.record_breach(Some(Address(address)), Demand::FiredancerLimit, "a rate of at most 1", rate);
         }
-        if let StakesDestination::All(Stakes { delegations, has_more, .. }) = &mut kept {
-            *has_more |= !push_within(delegations, (address, delegation), DELEGATIONS_MAX);
+        if let StakesDestination::All(Stakes { delegations, is_truncated, .. }) = &mut destination {
+            *is_truncated |= !push_within(delegations, (address, delegation), DELEGATIONS_MAX);
         }
     }
-    r.skip(8)?; // always 0
-    summary.epoch = r.u64()?;
-    let history = r.skip_items("the stake history", 4 * 8)?;
-    r.check_limit(("epochs of the stake history", firedancer::ITEMS_MAX), history);
+    reader.skip(8)?; // always 0
+    summary.epoch = reader.u64()?;
+    let history = reader.skip_items("the stake history", 4 * 8)?;
+    reader.check_limit(("epochs of the stake history", firedancer::ITEMS_MAX), history);
     Ok(summary)
 }
 
 /// Skips the fields after an epoch's stakes: their sum, the nodes, the authorized voters.
-pub fn skip_nodes_and_voters<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
-    r.skip(8)?; // total stake
-    let nodes = r.count("the vote accounts of nodes", 32 + 8 + 8)?;
-    r.check_limit(("nodes of an epoch", firedancer::GROUPS_MAX), nodes);
+pub fn skip_nodes_and_voters<R: BufRead>(reader: &mut FieldReader<R>) -> Result<()> {
+    reader.skip(8)?; // total stake
+    let nodes = reader.count("the vote accounts of nodes", 32 + 8 + 8)?;
+    reader.check_limit(("nodes of an epoch", firedancer::GROUPS_MAX), nodes);
     for _ in 0..nodes {
-        r.skip(32)?;
-        let accounts = r.skip_items("the vote accounts of a node", 32)?;
-        r.check_limit(("vote accounts of a node", firedancer::ITEMS_MAX), accounts);
-        r.skip(8)?;
+        reader.skip(32)?;
+        let accounts = reader.skip_items("the vote accounts of a node", 32)?;
+        reader.check_limit(("vote accounts of a node", firedancer::ITEMS_MAX), accounts);
+        reader.skip(8)?;
     }
-    let voters = r.skip_items("the authorized voters", 64)?;
-    r.check_limit(("authorized voters of an epoch", firedancer::ITEMS_MAX), voters);
+    let voters = reader.skip_items("the authorized voters", 64)?;
+    reader.check_limit(("authorized voters of an epoch", firedancer::ITEMS_MAX), voters);
     Ok(())
 }
 
-fn read_vote_account<R: BufRead>(r: &mut FieldReader<R>, pubkey: &[u8; 32]) -> Result<VoteAccount> {
-    let lamports = r.u64()?;
-    let data_bytes = r.count("a vote account's data", 1)?;
+fn read_vote_account<R: BufRead>(reader: &mut FieldReader<R>, pubkey: &[u8; 32]) -> Result<VoteAccount> {
+    let lamports = reader.u64()?;
+    let data_bytes = reader.count("a vote account's data", 1)?;
     if data_bytes > ACCOUNT_DATA_BYTES_MAX {
-        return Err(r.damage_error(format!("a vote account of {data_bytes} bytes, more than an account can hold")));
+        return Err(reader.damage_error(format!("a vote account of {data_bytes} bytes, more than an account can hold")));
     }
     let mut data = vec![0; to_usize(data_bytes)];
-    r.read_exact(&mut data)?;
-    let owner = r.array()?;
-    let executable = r.flag("a vote account's executable flag")?;
+    reader.read_exact(&mut data)?;
+    let owner = reader.array()?;
+    let executable = reader.flag("a vote account's executable flag")?;
     let account = AccountView { pubkey, owner: &owner, lamports, executable, data: &data };
-    Ok(VoteAccount::new(&account, r.u64()?))
+    Ok(VoteAccount::new(&account, reader.u64()?))
 }
 
 #[cfg(test)]
@@ -307,9 +307,9 @@ mod tests {
         for version in [STATE_1_14_11, STATE_3, STATE_4] {
             let (data, _) = state(version);
             let account = vote_account(&data, &VOTE, u64::MAX);
-            let of_another_program = vote_account(&data, &[1; 32], u64::MAX);
-            assert_eq!(of_another_program.node, None);
-            assert_ne!(of_another_program.digest, account.digest);
+            let with_another_owner = vote_account(&data, &[1; 32], u64::MAX);
+            assert_eq!(with_another_owner.node, None);
+            assert_ne!(with_another_owner.digest, account.digest);
             let with_another_rent_epoch = vote_account(&data, &VOTE, 0);
             assert_ne!(with_another_rent_epoch, account);
             assert_eq!(with_another_rent_epoch.digest, account.digest, "the digest leaves out the rent epoch");

@@ -18,6 +18,7 @@ pub struct StatusCache {
     pub transaction_count: u64,
     pub blockhash_count: u64,
     pub breaches: Vec<Breach>,
+    /// Largest numbers of errors in the file, by which newer versions of Agave are recognized.
     pub transaction_error_max: u32,
     pub instruction_error_max: u32,
 }
@@ -45,83 +46,82 @@ const INSTRUCTION_ERROR_MAX_4_3: u32 = 53;
 
 /// Parses a status cache to its end. Like Agave, checks that all slots are roots, distinct, and at most
 /// `bank_slot`.
-pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> Result<StatusCache> {
+pub fn parse_status_cache<R: BufRead>(mut reader: FieldReader<R>, bank_slot: u64) -> Result<StatusCache> {
     let mut cache = StatusCache::default();
     let mut distinct_slots = HashSet::new();
-    let count = r.count("the slots", 8 + 1 + 8)?;
+    let count = reader.count("the slots", 8 + 1 + 8)?;
     if count > STATUS_CACHE_SLOTS_MAX {
-        return Err(
-            r.damage_error(format!("{count} slots, more than the {STATUS_CACHE_SLOTS_MAX} that a validator keeps"))
-        );
+        return Err(reader
+            .damage_error(format!("{count} slots, more than the {STATUS_CACHE_SLOTS_MAX} that a validator keeps")));
     }
     for _ in 0..count {
-        let slot = r.u64()?;
-        if !r.flag("the root flag")? {
-            return Err(r.damage_error(format!("slot {slot} is not a root")));
+        let slot = reader.u64()?;
+        if !reader.flag("the root flag")? {
+            return Err(reader.damage_error(format!("slot {slot} is not a root")));
         }
         if slot > bank_slot {
-            return Err(r.damage_error(format!("slot {slot} is above the bank's slot {bank_slot}")));
+            return Err(reader.damage_error(format!("slot {slot} is above the bank's slot {bank_slot}")));
         }
         if !distinct_slots.insert(slot) {
-            return Err(r.damage_error(format!("slot {slot} occurs twice")));
+            return Err(reader.damage_error(format!("slot {slot} occurs twice")));
         }
         cache.slots.push(slot);
-        read_results_of_slot(&mut r, &mut cache)?;
+        read_results_of_slot(&mut reader, &mut cache)?;
     }
-    r.check_limit(firedancer::CACHED_BLOCKHASHES, cache.blockhash_count);
-    r.expect_end()?;
-    cache.breaches = r.breaches;
+    reader.check_limit(firedancer::CACHED_BLOCKHASHES, cache.blockhash_count);
+    reader.expect_end()?;
+    cache.breaches = reader.breaches;
     Ok(cache)
 }
 
-fn read_results_of_slot<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
+fn read_results_of_slot<R: BufRead>(reader: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
     let mut slot_transactions = 0u64;
-    for _ in 0..r.count("the blockhashes of a slot", 32 + 8 + 8)? {
-        r.skip(32)?; // the blockhash
-        let offset = r.u64()?;
-        r.check_limit(firedancer::TRANSACTION_OFFSET, offset);
-        let transaction_count = r.count("the transactions of a blockhash", 20 + 4)?;
+    for _ in 0..reader.count("the blockhashes of a slot", 32 + 8 + 8)? {
+        reader.skip(32)?; // the blockhash
+        let offset = reader.u64()?;
+        reader.check_limit(firedancer::TRANSACTION_OFFSET, offset);
+        let transaction_count = reader.count("the transactions of a blockhash", 20 + 4)?;
         for _ in 0..transaction_count {
-            r.skip(20)?;
-            skip_result(r, cache)?;
+            reader.skip(20)?;
+            skip_result(reader, cache)?;
         }
         slot_transactions = slot_transactions.saturating_add(transaction_count);
         cache.transaction_count = cache.transaction_count.saturating_add(transaction_count);
         cache.blockhash_count = cache.blockhash_count.saturating_add(1);
     }
-    r.check_limit(firedancer::SLOT_TRANSACTIONS, slot_transactions);
+    reader.check_limit(firedancer::SLOT_TRANSACTIONS, slot_transactions);
     Ok(())
 }
 
-fn skip_result<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
-    match r.u32()? {
+fn skip_result<R: BufRead>(reader: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
+    match reader.u32()? {
         0 => return Ok(()),
         1 => {}
-        other => return Err(r.damage_error(format!("a transaction result of unknown kind {other}"))),
+        other => return Err(reader.damage_error(format!("a transaction result of unknown kind {other}"))),
     }
-    let error = r.u32()?;
+    let error = reader.u32()?;
     cache.transaction_error_max = cache.transaction_error_max.max(error);
     if error == INSTRUCTION_ERROR {
-        r.skip(1)?;
-        return skip_instruction_error(r, cache);
+        reader.skip(1)?;
+        return skip_instruction_error(reader, cache);
     }
     if ERRORS_WITH_BYTE.contains(&error) {
-        return r.skip(1);
+        return reader.skip(1);
     }
     if error > TRANSACTION_ERROR_MAX {
-        return Err(r.damage_error(format!("a transaction error of unknown kind {error}")));
+        return Err(reader.damage_error(format!("a transaction error of unknown kind {error}")));
     }
     Ok(())
 }
 
-fn skip_instruction_error<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
-    let error = r.u32()?;
+fn skip_instruction_error<R: BufRead>(reader: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
+    let error = reader.u32()?;
     cache.instruction_error_max = cache.instruction_error_max.max(error);
     match error {
-        CUSTOM_ERROR => r.skip(4),
-        BORSH_IO_ERROR => r.skip_items("an error's text", 1).map(drop),
+        CUSTOM_ERROR => reader.skip(4),
+        BORSH_IO_ERROR => reader.skip_items("an error's text", 1).map(drop),
         0..=INSTRUCTION_ERROR_MAX => Ok(()),
-        _ => Err(r.damage_error(format!("an instruction error of unknown kind {error}"))),
+        _ => Err(reader.damage_error(format!("an instruction error of unknown kind {error}"))),
     }
 }
 
@@ -138,9 +138,9 @@ mod tests {
     /// Makes a status cache. Each slot has a root flag, and the same results of transactions.
     fn status_cache(slots: &[(u64, u8)], results: &[&[u8]]) -> Vec<u8> {
         let mut bytes = (slots.len() as u64).to_le_bytes().to_vec();
-        for (slot, is_root) in slots {
+        for (slot, root_flag) in slots {
             bytes.extend_from_slice(&slot.to_le_bytes());
-            bytes.push(*is_root);
+            bytes.push(*root_flag);
             bytes.extend_from_slice(&1u64.to_le_bytes());
             bytes.extend_from_slice(&[7; 40]);
             bytes.extend_from_slice(&(results.len() as u64).to_le_bytes());

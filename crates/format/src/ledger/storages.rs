@@ -49,11 +49,11 @@ pub enum StorageKind {
     Split { data: Option<StorageFileStat> },
 }
 
-/// Length of a file, and modification time in nanoseconds since 1970. They show whether the file changes
-/// while it is read.
+/// Length and modification time of a file, which show whether the file changes while it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageFileStat {
     pub file_bytes: u64,
+    /// Nanoseconds since 1970.
     pub modified_ns: i64,
 }
 
@@ -61,14 +61,14 @@ pub struct StorageFileStat {
 pub struct ListedStorage {
     pub slot: u64,
     pub id: u32,
-    /// Endings of the names of the storage's files. The first is `""` or `.meta`.
+    /// Endings of the names of the storage's files.
     pub endings: &'static [&'static str],
 }
 
-pub const APPEND_VEC: &[&str] = &[""];
+pub const APPEND_VEC_ENDINGS: &[&str] = &[""];
 /// Ending of a split storage that has no large data.
-pub const SPLIT: &[&str] = &[".meta"];
-pub const SPLIT_WITH_DATA: &[&str] = &[".meta", ".data"];
+pub const SPLIT_ENDINGS: &[&str] = &[".meta"];
+pub const SPLIT_WITH_DATA_ENDINGS: &[&str] = &[".meta", ".data"];
 
 /// A storage on disk. This type is small, because mainnet has 430,000 storages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,7 +121,7 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
             let name = entry.or_path("read", &root.path)?.file_name();
             let (slot, id) =
                 name.to_str().and_then(parse_storage_name).ok_or_else(|| foreign_file_error(&root.path.join(&name)))?;
-            files.push((index, root, ListedStorage { slot, id, endings: APPEND_VEC }));
+            files.push((index, root, ListedStorage { slot, id, endings: APPEND_VEC_ENDINGS }));
             if files.len() as u64 > STORAGES_MAX {
                 return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.escaped()))
                     .with_hint("unpack one archive into one empty directory"));
@@ -172,13 +172,13 @@ pub fn stat_listed(
         let mut missing = MissingFile { slot, id, ending: first_ending };
         for (index, root) in roots.clone() {
             match stat_storage(root, index, listed)? {
-                FoundFiles::All(storage) if found.replace(storage).is_some() => {
+                StorageLookup::Found(storage) if found.replace(storage).is_some() => {
                     return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
                         .with_hint("give only the accounts paths that the validator uses, each once"));
                 }
                 // The `.meta` file is in this directory, so only the `.data` file is missing.
-                FoundFiles::Missing(ending) if ending != first_ending => missing.ending = ending,
-                FoundFiles::All(_) | FoundFiles::Missing(_) => {}
+                StorageLookup::Missing(ending) if ending != first_ending => missing.ending = ending,
+                StorageLookup::Found(_) | StorageLookup::Missing(_) => {}
             }
         }
         Ok(found.ok_or(missing))
@@ -194,7 +194,7 @@ fn foreign_file_error(path: &Path) -> Error {
 }
 
 fn require_storage(root: &StorageRoot, index: u16, listed: &ListedStorage) -> Result<StorageFile> {
-    if let FoundFiles::All(storage) = stat_storage(root, index, listed)? {
+    if let StorageLookup::Found(storage) = stat_storage(root, index, listed)? {
         return Ok(storage);
     }
     let path = root.path.join(format!("{}.{}", listed.slot, listed.id));
@@ -203,25 +203,27 @@ fn require_storage(root: &StorageRoot, index: u16, listed: &ListedStorage) -> Re
 }
 
 /// Result of looking up the files of a storage in one directory.
-enum FoundFiles {
-    All(StorageFile),
+enum StorageLookup {
+    Found(StorageFile),
     /// Ending of the first missing file.
     Missing(&'static str),
 }
 
-fn stat_storage(root: &StorageRoot, index: u16, listed: &ListedStorage) -> Result<FoundFiles> {
+fn stat_storage(root: &StorageRoot, index: u16, listed: &ListedStorage) -> Result<StorageLookup> {
     let ListedStorage { slot, id, endings } = *listed;
-    let is_split = endings != APPEND_VEC;
+    let is_split = endings != APPEND_VEC_ENDINGS;
     let mut stats = [None; 2];
     for (ending, stat) in endings.iter().zip(&mut stats) {
         *stat = stat_file(root, &format!("{slot}.{id}{ending}"), is_split)?;
         if stat.is_none() {
-            return Ok(FoundFiles::Missing(ending));
+            return Ok(StorageLookup::Missing(ending));
         }
     }
-    let [Some(StorageFileStat { file_bytes, modified_ns }), data] = stats else { return Ok(FoundFiles::Missing("")) };
+    let [Some(StorageFileStat { file_bytes, modified_ns }), data] = stats else {
+        return Ok(StorageLookup::Missing(""));
+    };
     let kind = if is_split { StorageKind::Split { data } } else { StorageKind::AppendVec };
-    Ok(FoundFiles::All(StorageFile { slot, id, root: index, file_bytes, modified_ns, kind }))
+    Ok(StorageLookup::Found(StorageFile { slot, id, root: index, file_bytes, modified_ns, kind }))
 }
 
 fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<StorageFileStat>> {

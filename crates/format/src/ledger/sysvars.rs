@@ -14,47 +14,50 @@ const SLOT_HISTORY_SLOTS: u64 = 1024 * 1024;
 
 /// Parses the sysvar `StakeHistory`. Bytes after its entries are room for more.
 pub fn parse_stake_history(data: &[u8]) -> Result<StakeHistory> {
-    let mut r = FieldReader::new(data, data.len() as u64, "the sysvar StakeHistory");
-    let count = r.count("the stake history", 4 * 8)?;
+    let mut reader = FieldReader::new(data, data.len() as u64, "the sysvar StakeHistory");
+    let count = reader.count("the stake history", 4 * 8)?;
     if count > STAKE_HISTORY_EPOCHS_MAX {
-        return Err(r.damage_error(format!("{count} epochs, more than the stake history holds")));
+        return Err(reader.damage_error(format!("{count} epochs, more than the stake history holds")));
     }
     let mut history = StakeHistory::new();
     for _ in 0..count {
-        let epoch = r.u64()?;
-        history.insert(epoch, StakeActivation { effective: r.u64()?, activating: r.u64()?, deactivating: r.u64()? });
+        let epoch = reader.u64()?;
+        history.insert(
+            epoch,
+            StakeActivation { effective: reader.u64()?, activating: reader.u64()?, deactivating: reader.u64()? },
+        );
     }
     Ok(history)
 }
 
 /// Parses the time of the slot from the sysvar `Clock`, in seconds since 1970.
 pub fn parse_block_time(data: &[u8]) -> Result<i64> {
-    let mut r = FieldReader::new(data, data.len() as u64, "the sysvar Clock");
-    r.skip(8 + 8 + 8 + 8)?; // slot, start of the epoch, epochs
-    Ok(i64::from_le_bytes(r.array()?))
+    let mut reader = FieldReader::new(data, data.len() as u64, "the sysvar Clock");
+    reader.skip(8 + 8 + 8 + 8)?; // slot, start of the epoch, epochs
+    Ok(i64::from_le_bytes(reader.array()?))
 }
 
 /// Parses the account of a feature. Returns the slot in which the feature was activated, or `None`
 /// while it is pending.
 pub fn parse_feature(data: &[u8]) -> Result<Option<u64>> {
-    let mut r = FieldReader::new(data, data.len() as u64, "the account of a feature");
-    Ok(if r.flag("the slot of its activation")? { Some(r.u64()?) } else { None })
+    let mut reader = FieldReader::new(data, data.len() as u64, "the account of a feature");
+    Ok(if reader.flag("the slot of its activation")? { Some(reader.u64()?) } else { None })
 }
 
 /// Parses the sysvar `SlotHistory`. Returns the newest `max` slots that have a block, newest first.
 pub fn parse_newest_slots(data: &[u8], max: usize) -> Result<Vec<u64>> {
-    let mut r = FieldReader::new(data, data.len() as u64, "the sysvar SlotHistory");
-    let has_bits = r.flag("the slots")?;
-    let words = if has_bits { r.count("the slots", 8)? } else { 0 };
-    if words != SLOT_HISTORY_SLOTS / 64 {
-        return Err(r.damage_error(format!("{words} words of slots, not {}", SLOT_HISTORY_SLOTS / 64)));
+    let mut reader = FieldReader::new(data, data.len() as u64, "the sysvar SlotHistory");
+    let has_bits = reader.flag("the slots")?;
+    let word_count = if has_bits { reader.count("the slots", 8)? } else { 0 };
+    if word_count != SLOT_HISTORY_SLOTS / 64 {
+        return Err(reader.damage_error(format!("{word_count} words of slots, not {}", SLOT_HISTORY_SLOTS / 64)));
     }
-    let words = (0..words).map(|_| r.u64()).collect::<Result<Vec<u64>>>()?;
-    let bits = r.u64()?;
+    let words = (0..word_count).map(|_| reader.u64()).collect::<Result<Vec<u64>>>()?;
+    let bits = reader.u64()?;
     if bits != SLOT_HISTORY_SLOTS {
-        return Err(r.damage_error(format!("{bits} slots, not {SLOT_HISTORY_SLOTS}")));
+        return Err(reader.damage_error(format!("{bits} slots, not {SLOT_HISTORY_SLOTS}")));
     }
-    let next_slot = r.u64()?;
+    let next_slot = reader.u64()?;
     let has_block = |slot: &u64| {
         let bit = slot % SLOT_HISTORY_SLOTS;
         words.get(usize::try_from(bit / 64).unwrap_or(usize::MAX)).is_some_and(|word| word >> (bit % 64) & 1 == 1)

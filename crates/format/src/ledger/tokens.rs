@@ -112,9 +112,9 @@ impl<'a> Iterator for Extensions<'a> {
         if kind == 0 {
             return None;
         }
-        let split = rest.split_first_chunk();
-        let split = split.and_then(|(length, rest)| rest.split_at_checked(u16::from_le_bytes(*length).into()));
-        let Some((value, after)) = split else { return Some(Err(ExtensionCutOff)) };
+        let length = rest.split_first_chunk();
+        let value = length.and_then(|(length, rest)| rest.split_at_checked(u16::from_le_bytes(*length).into()));
+        let Some((value, after)) = value else { return Some(Err(ExtensionCutOff)) };
         self.0 = after;
         Some(Ok((kind, value)))
     }

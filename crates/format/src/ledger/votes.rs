@@ -53,22 +53,22 @@ impl<'a> VoteState<'a> {
     /// Parses a vote account's data as Agave does (`VoteStateView` in the `solana-vote` crate).
     /// Returns `None` if Agave would refuse it.
     pub fn parse(data: &'a [u8]) -> Option<Self> {
-        let rest = &mut &*data;
-        let version = u32::from_le_bytes(take_array(rest)?);
-        let node = take_array(rest)?;
-        let authorized_withdrawer = take_array(rest)?;
+        let input = &mut &*data;
+        let version = u32::from_le_bytes(take_array(input)?);
+        let node = take_array(input)?;
+        let authorized_withdrawer = take_array(input)?;
         let (name, commission_bps, v4) = match version {
             STATE_1_14_11 | STATE_3 => {
                 let name = if version == STATE_3 { "3" } else { "1.14.11" };
-                (name, u16::from(u8::from_le_bytes(take_array(rest)?)).saturating_mul(100), None)
+                (name, u16::from(u8::from_le_bytes(take_array(input)?)).saturating_mul(100), None)
             }
             STATE_4 => {
-                let inflation_rewards_collector = take_array(rest)?;
-                let block_revenue_collector = take_array(rest)?;
-                let commission_bps = u16::from_le_bytes(take_array(rest)?);
-                let block_revenue_commission_bps = u16::from_le_bytes(take_array(rest)?);
-                take_bytes(rest, 8)?; // pending rewards
-                let bls_key = take_optional_array(rest)?;
+                let inflation_rewards_collector = take_array(input)?;
+                let block_revenue_collector = take_array(input)?;
+                let commission_bps = u16::from_le_bytes(take_array(input)?);
+                let block_revenue_commission_bps = u16::from_le_bytes(take_array(input)?);
+                take_bytes(input, 8)?; // pending rewards
+                let bls_key = take_optional_array(input)?;
                 let v4 = VoteFieldsV4 {
                     inflation_rewards_collector,
                     block_revenue_collector,
@@ -80,15 +80,15 @@ impl<'a> VoteState<'a> {
             _ => return None,
         };
         // A vote is a slot (u64) and its lockout (u32). Since version 3, a latency (u8) comes first.
-        let votes = take_list(rest, if version <= STATE_1_14_11 { 12 } else { 13 })?;
+        let votes = take_list(input, if version <= STATE_1_14_11 { 12 } else { 13 })?;
         let last_vote_slot = votes.last_chunk::<12>().and_then(|vote| vote.first_chunk()).copied();
-        let root_slot = take_optional_array(rest)?.map(u64::from_le_bytes);
-        let voters = take_list(rest, VOTER_BYTES)?;
+        let root_slot = take_optional_array(input)?.map(u64::from_le_bytes);
+        let voters = take_list(input, VOTER_BYTES)?;
         if matches!(version, STATE_1_14_11 | STATE_3) {
-            take_bytes(rest, PRIOR_VOTERS_BYTES)?;
+            take_bytes(input, PRIOR_VOTERS_BYTES)?;
         }
-        let epoch_credits = take_list(rest, 3 * 8)?;
-        take_bytes(rest, 2 * 8)?; // last timestamp
+        let epoch_credits = take_list(input, 3 * 8)?;
+        take_bytes(input, 2 * 8)?; // last timestamp
         Some(Self {
             version: name,
             node,
@@ -110,34 +110,34 @@ impl<'a> VoteState<'a> {
     }
 }
 
-/// Takes the next `count` bytes from `rest`.
-pub(super) fn take_bytes<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
-    let (bytes, after) = rest.split_at_checked(count)?;
-    *rest = after;
+/// Takes the next `count` bytes from `input`.
+pub(super) fn take_bytes<'a>(input: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (bytes, after) = input.split_at_checked(count)?;
+    *input = after;
     Some(bytes)
 }
 
-pub(super) fn take_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (array, after) = rest.split_first_chunk()?;
-    *rest = after;
+pub(super) fn take_array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
+    let (array, after) = input.split_first_chunk()?;
+    *input = after;
     Some(*array)
 }
 
 /// Takes an optional array, after a byte that is 1 if there is an array and 0 otherwise.
-fn take_optional_array<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
-    match take_array(rest)? {
+fn take_optional_array<const N: usize>(input: &mut &[u8]) -> Option<Option<[u8; N]>> {
+    match take_array(input)? {
         [0] => Some(None),
-        [1] => take_array(rest).map(Some),
+        [1] => take_array(input).map(Some),
         _ => None,
     }
 }
 
-fn take_list<'a>(rest: &mut &'a [u8], item_bytes: usize) -> Option<&'a [u8]> {
-    let count = u64::from_le_bytes(take_array(rest)?);
+fn take_list<'a>(input: &mut &'a [u8], item_bytes: usize) -> Option<&'a [u8]> {
+    let count = u64::from_le_bytes(take_array(input)?);
     if count > ITEMS_MAX {
         return None;
     }
-    take_bytes(rest, to_usize(count).saturating_mul(item_bytes))
+    take_bytes(input, to_usize(count).saturating_mul(item_bytes))
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
     /// Offset of the BLS key's flag in version 4.
     const BLS_FLAG_AT: usize = 4 + 4 * 32 + 2 + 2 + 8;
 
-    fn numbers(numbers: &[u64]) -> Vec<u8> {
+    fn to_le_bytes(numbers: &[u64]) -> Vec<u8> {
         numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
     }
 
@@ -165,17 +165,17 @@ mod tests {
             }
             _ => data.extend([&[9; 32][..], &[6]].concat()),
         }
-        data.extend(numbers(&[2]));
+        data.extend(to_le_bytes(&[2]));
         for slot in [11u64, 12] {
             data.extend(if version <= STATE_1_14_11 { &[][..] } else { &[3] });
             data.extend([&slot.to_le_bytes()[..], &[2, 0, 0, 0]].concat());
         }
-        data.extend([&[1][..], &numbers(&[10])].concat());
-        data.extend([numbers(&[2, 3]), vec![4; 32], numbers(&[5]), vec![8; 32]].concat());
+        data.extend([&[1][..], &to_le_bytes(&[10])].concat());
+        data.extend([to_le_bytes(&[2, 3]), vec![4; 32], to_le_bytes(&[5]), vec![8; 32]].concat());
         if version != STATE_4 {
             data.extend([0; PRIOR_VOTERS_BYTES]);
         }
-        data.extend(numbers(&[2, 4, 30, 0, 5, 70, 30, 12, 99]));
+        data.extend(to_le_bytes(&[2, 4, 30, 0, 5, 70, 30, 12, 99]));
         data
     }
 
@@ -191,7 +191,7 @@ mod tests {
             let new = Some([8; 32]);
             assert_eq!(voters, [None, old, old, new, new], "{name}");
             assert_eq!(found.commission_bps, if version == STATE_4 { 650 } else { 600 });
-            assert_eq!(found.epoch_credits, numbers(&[4, 30, 0, 5, 70, 30]));
+            assert_eq!(found.epoch_credits, to_le_bytes(&[4, 30, 0, 5, 70, 30]));
             let v4 = VoteFieldsV4 {
                 inflation_rewards_collector: [1; 32],
                 block_revenue_collector: [2; 32],

@@ -12,7 +12,7 @@ use slotpress_base::{
     split_at_most,
 };
 use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{ArchiveName, BLOCK, Root};
+use slotpress_format::{ArchiveName, BLOCK_LEN, Root};
 
 use super::compression::detect_compression;
 use super::decode::decode_stream;
@@ -78,7 +78,7 @@ impl OpenArchive {
     /// Opens an archive from any source. The index of a source that is a stream is not read.
     pub fn from_source(source: SharedSource, name: Option<ArchiveName>, io_policy: &IoPolicy) -> Result<Self> {
         let path = source.path();
-        let mut start = [0; BLOCK];
+        let mut start = [0; BLOCK_LEN];
         let read = source.read_up_to(&mut start, 0).or_path("read", path)?;
         let compression =
             detect_compression(split_at_most(&start, read).0).map_err(|error| error.with_place(path.escaped()))?;

@@ -12,7 +12,7 @@ use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, IoContext, Progress, Result, range_bytes, split_at_most, to_usize};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{
-    BLOCK, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
+    BLOCK_LEN, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
     parse_block_header, parse_frame_start, skippable_frame_bytes,
 };
 
@@ -42,7 +42,7 @@ const BLOCKS_PER_CHECK: u64 = 1024;
 /// It is not an archive, or cut off ([`Damaged`](slotpress_base::ErrorKind::Damaged)); it cannot be
 /// read; an interrupt.
 pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveShape> {
-    let mut start = [0; BLOCK];
+    let mut start = [0; BLOCK_LEN];
     let read = read_up_to(source, &mut start, 0)?;
     let compression = detect_compression(split_at_most(&start, read).0)?;
     match compression {
@@ -218,7 +218,7 @@ pub(super) mod tests {
                     ArchiveCompression::Lz4 => 8,
                     _ => 0,
                 };
-                let zeros = if shape.compression == ArchiveCompression::None { END_OF_ARCHIVE.len() + BLOCK } else { 0 };
+                let zeros = if shape.compression == ArchiveCompression::None { END_OF_ARCHIVE.len() + BLOCK_LEN } else { 0 };
                 if cut < bytes.len() - mark - zeros {
                     match walk(&bytes[..cut]) {
                         Ok(_) => prop_assert!(has_all_but_zeros(&bytes, cut), "cut at {}", cut),

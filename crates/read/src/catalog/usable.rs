@@ -5,7 +5,7 @@ use std::io;
 
 use slotpress_base::{ErrorKind, IoHint, Result, split_at_most};
 use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{BLOCK, BLOCK_BYTES, FrameHashesLocation};
+use slotpress_format::{BLOCK_BYTES, BLOCK_LEN, FrameHashesLocation};
 
 use super::{FileFault, FrameHashes, ListedArchive};
 use crate::archive::compression::detect_compression;
@@ -20,7 +20,7 @@ use crate::{LocalFile, Source, Tail, tail_read_offset};
 /// # Errors
 /// The fault.
 pub fn judge_source(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
-    let mut start = [0; BLOCK];
+    let mut start = [0; BLOCK_LEN];
     let read = source.read_up_to(&mut start, 0).map_err(|_| FileFault::Unreadable)?;
     if read == 0 {
         return Err(FileFault::Empty);

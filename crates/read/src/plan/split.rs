@@ -53,9 +53,9 @@ impl SplitStorage {
         result
     }
 
-    fn range(&self, first: u64, limit: u64, window_bytes: usize) -> MetaRange {
+    fn range(&self, start: u64, end: u64, window_bytes: usize) -> MetaRange {
         let data_bytes = self.data.as_ref().map(|data| data.file_bytes);
-        MetaRange { meta_bytes: self.meta.file_bytes, data_bytes, first, limit, window_bytes }
+        MetaRange { meta_bytes: self.meta.file_bytes, data_bytes, start, end, window_bytes }
     }
 
     /// Reads and checks the whole `.meta` file through `window`, which the caller should reuse, and
@@ -109,10 +109,10 @@ impl SplitStorage {
         let limit = checkpoints.get(until).map_or(meta.file_bytes, |checkpoint| checkpoint.meta_offset);
         self.unless_changed(|| {
             let range = self.range(from.meta_offset, limit, WINDOW_BYTES);
-            let _behind = meta.prefetch(&(range.first..range.limit));
+            let _behind = meta.prefetch(&(range.start..range.end));
             let in_meta = |error: Error| meta.add_path(error);
             let mut read = |buf: &mut [u8], offset| meta.read_at(buf, offset);
-            let passed = obsolete.partition_point(|item| item.offset < range.first);
+            let passed = obsolete.partition_point(|item| item.offset < range.start);
             let mut obsolete = ObsoleteEntries(obsolete.get(passed..).unwrap_or_default());
             let mut piece = SplitPiece { offset, buf };
             let mut window = Vec::new();

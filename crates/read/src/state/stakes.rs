@@ -79,7 +79,7 @@ impl StakeAccounts {
     /// Compares the stakes of a bank file with the accounts. Call after superseded versions were
     /// dropped.
     pub fn judge(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
-        if stakes.has_more || self.newest.has_overflowed() {
+        if stakes.is_truncated || self.newest.has_overflowed() {
             failures.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
             return Ok(());
         }

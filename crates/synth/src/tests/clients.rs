@@ -5,12 +5,11 @@
 use std::io::BufRead;
 
 use slotpress_format::ledger::leaders::compute_leader;
-use slotpress_format::{BankHashParts, Hash, Voter, parse_status_cache};
+use slotpress_format::ledger::stakes::StakesKind;
+use slotpress_format::{Address, BankHashParts, Hash, Voter, parse_status_cache};
 
 use super::*;
 use crate::sysvars::{SLOT_HISTORY, SLOT_HISTORY_SLOTS, SYSVAR_OWNER};
-
-type Key = [u8; 32];
 
 struct VoteAccountFields {
     address: Key,
@@ -33,6 +32,7 @@ struct BankParts {
 struct DelegationFields {
     stake_account: Key,
     voter: Key,
+    /// Lamports, activation epoch, deactivation epoch, rate.
     fields: [u64; 4],
 }
 
@@ -57,82 +57,82 @@ struct StakesFields {
     history: Vec<[u64; 4]>,
 }
 
-fn read_list<R: BufRead, T>(r: &mut FieldReader<R>, mut item: impl FnMut(&mut FieldReader<R>) -> T) -> Vec<T> {
-    let count = r.u64().expect("a count");
-    (0..count).map(|_| item(r)).collect()
+fn read_list<R: BufRead, T>(reader: &mut FieldReader<R>, mut item: impl FnMut(&mut FieldReader<R>) -> T) -> Vec<T> {
+    let count = reader.u64().expect("a count");
+    (0..count).map(|_| item(reader)).collect()
 }
 
-fn read_key<R: BufRead>(r: &mut FieldReader<R>) -> Key {
-    r.array().expect("a key")
+fn read_key<R: BufRead>(reader: &mut FieldReader<R>) -> Key {
+    reader.array().expect("a key")
 }
 
-fn read_number<R: BufRead>(r: &mut FieldReader<R>) -> u64 {
-    r.u64().expect("a number")
+fn read_number<R: BufRead>(reader: &mut FieldReader<R>) -> u64 {
+    reader.u64().expect("a number")
 }
 
-fn read_stakes<R: BufRead>(r: &mut FieldReader<R>, with_credits: bool) -> StakesFields {
-    let vote_accounts = read_list(r, |r| {
-        let address = read_key(r);
-        let stake = read_number(r);
-        let lamports = read_number(r);
-        let data = read_list(r, |r| r.u8().expect("a byte"));
-        assert_eq!(read_key(r), keys::VOTE);
-        assert_eq!(r.u8().expect("a flag"), 0, "not executable");
-        assert_eq!(read_number(r), u64::MAX, "the rent epoch");
+fn read_stakes<R: BufRead>(reader: &mut FieldReader<R>, kind: StakesKind) -> StakesFields {
+    let vote_accounts = read_list(reader, |reader| {
+        let address = read_key(reader);
+        let stake = read_number(reader);
+        let lamports = read_number(reader);
+        let data = read_list(reader, |reader| reader.u8().expect("a byte"));
+        assert_eq!(read_key(reader), keys::VOTE);
+        assert_eq!(reader.u8().expect("a flag"), 0, "not executable");
+        assert_eq!(read_number(reader), u64::MAX, "the rent epoch");
         VoteAccountFields { address, stake, lamports, data }
     });
-    let delegations = read_list(r, |r| {
-        let stake_account = read_key(r);
-        let voter = read_key(r);
-        let fields = [(); 4].map(|()| read_number(r));
-        if with_credits {
-            read_number(r);
+    let delegations = read_list(reader, |reader| {
+        let stake_account = read_key(reader);
+        let voter = read_key(reader);
+        let fields = [(); 4].map(|()| read_number(reader));
+        if kind == StakesKind::Epoch {
+            read_number(reader);
         }
         DelegationFields { stake_account, voter, fields }
     });
-    r.skip(16).expect("unused, epoch");
-    let history = read_list(r, |r| [(); 4].map(|()| read_number(r)));
+    reader.skip(16).expect("unused, epoch");
+    let history = read_list(reader, |reader| [(); 4].map(|()| read_number(reader)));
     StakesFields { vote_accounts, delegations, history }
 }
 
 fn parse_bank(path: &Path) -> BankParts {
-    let mut r = FieldReader::open(path, "the bank file").expect("a bank file");
-    let queue_last_index = read_number(&mut r);
-    assert_eq!(r.u8().expect("a flag"), 1);
-    let queue_last_hash = read_key(&mut r);
-    let queue = read_list(&mut r, |r| {
-        let hash = read_key(r);
-        let _fee = read_number(r);
-        let index = read_number(r);
-        let _time = read_number(r);
+    let mut reader = FieldReader::open(path, "the bank file").expect("a bank file");
+    let queue_last_index = read_number(&mut reader);
+    assert_eq!(reader.u8().expect("a flag"), 1);
+    let queue_last_hash = read_key(&mut reader);
+    let queue = read_list(&mut reader, |reader| {
+        let hash = read_key(reader);
+        let _fee = read_number(reader);
+        let index = read_number(reader);
+        let _time = read_number(reader);
         (hash, index)
     });
-    r.skip(8 + 8 + 64 + 8).expect("age, ancestors, hashes, parent");
-    read_list(&mut r, |r| r.skip(16));
-    r.skip(5 * 8 + 9 + 8 + 16 + 8 + 8 + 8 + 3 * 8 + 32 + 16 + 33 + 8).expect("fields");
-    r.skip(8 + 33 + 8 + 8 + 8 + 1 + 33 + 6 * 8).expect("rent collector, epoch schedule, inflation");
-    let StakesFields { vote_accounts, delegations, history } = read_stakes(&mut r, false);
-    r.skip(4 * 8 + 1).expect("unused");
-    read_list(&mut r, |r| {
-        r.skip(8).expect("a slot");
-        read_list(r, |r| r.skip(16));
+    reader.skip(8 + 8 + 64 + 8).expect("age, ancestors, hashes, parent");
+    read_list(&mut reader, |reader| reader.skip(16));
+    reader.skip(5 * 8 + 9 + 8 + 16 + 8 + 8 + 8 + 3 * 8 + 32 + 16 + 33 + 8).expect("fields");
+    reader.skip(8 + 33 + 8 + 8 + 8 + 1 + 33 + 6 * 8).expect("rent collector, epoch schedule, inflation");
+    let StakesFields { vote_accounts, delegations, history } = read_stakes(&mut reader, StakesKind::Bank);
+    reader.skip(4 * 8 + 1).expect("unused");
+    read_list(&mut reader, |reader| {
+        reader.skip(8).expect("a slot");
+        read_list(reader, |reader| reader.skip(16));
     });
-    r.skip(8 + 8 + 64 + 5 * 8 + 16 + 8 + 2).expect("fields");
-    let epochs = read_list(&mut r, |r| {
-        let epoch = read_number(r);
-        r.skip(4).expect("a tag");
-        let vote_accounts = read_stakes(r, true).vote_accounts;
-        let total_stake = read_number(r);
-        let nodes = read_list(r, |r| NodeFields {
-            address: read_key(r),
-            vote_accounts: read_list(r, read_key),
-            stake: read_number(r),
+    reader.skip(8 + 8 + 64 + 5 * 8 + 16 + 8 + 2).expect("fields");
+    let epochs = read_list(&mut reader, |reader| {
+        let epoch = read_number(reader);
+        reader.skip(4).expect("a tag");
+        let vote_accounts = read_stakes(reader, StakesKind::Epoch).vote_accounts;
+        let total_stake = read_number(reader);
+        let nodes = read_list(reader, |reader| NodeFields {
+            address: read_key(reader),
+            vote_accounts: read_list(reader, read_key),
+            stake: read_number(reader),
         });
-        let authorized_voters = read_list(r, |r| (read_key(r), read_key(r)));
+        let authorized_voters = read_list(reader, |reader| (read_key(reader), read_key(reader)));
         EpochParts { epoch, vote_accounts, total_stake, nodes, authorized_voters }
     });
-    r.skip(1 + 2048 + 1 + 32).expect("lattice hash, block id");
-    r.expect_end().expect("the end");
+    reader.skip(1 + 2048 + 1 + 32).expect("lattice hash, block id");
+    reader.expect_end().expect("the end");
     BankParts { queue, queue_last_index, queue_last_hash, vote_accounts, delegations, history, epochs }
 }
 
@@ -151,39 +151,25 @@ struct StatusBlockhash {
 }
 
 fn parse_status_slots(path: &Path) -> Vec<StatusSlot> {
-    let mut r = FieldReader::open(path, "the status cache").expect("a status cache");
-    let slots = read_list(&mut r, |r| {
-        let slot = read_number(r);
-        let is_root = r.u8().expect("a flag") == 1;
-        let blockhashes = read_list(r, |r| {
-            let hash = read_key(r);
-            let offset = read_number(r);
-            let results = read_list(r, |r| {
-                r.skip(20).expect("a transaction");
-                if r.u32().expect("a result") == 1 {
-                    r.skip(4 + 1 + 4 + 4).expect("an instruction's error");
+    let mut reader = FieldReader::open(path, "the status cache").expect("a status cache");
+    let slots = read_list(&mut reader, |reader| {
+        let slot = read_number(reader);
+        let is_root = reader.u8().expect("a flag") == 1;
+        let blockhashes = read_list(reader, |reader| {
+            let hash = read_key(reader);
+            let offset = read_number(reader);
+            let results = read_list(reader, |reader| {
+                reader.skip(20).expect("a transaction");
+                if reader.u32().expect("a result") == 1 {
+                    reader.skip(4 + 1 + 4 + 4).expect("an instruction's error");
                 }
             });
             StatusBlockhash { hash, offset, transactions: results.len() as u64 }
         });
         StatusSlot { slot, is_root, blockhashes }
     });
-    r.expect_end().expect("the end");
+    reader.expect_end().expect("the end");
     slots
-}
-
-/// Returns the newest record of each account in the state.
-fn newest_accounts(read: &ReadState) -> HashMap<Key, (RecordHeader, &[u8])> {
-    let mut newest: HashMap<Key, (u64, RecordHeader, &[u8])> = HashMap::new();
-    for (slot, storage) in &read.storages {
-        for (header, data) in parse_records(storage) {
-            let entry = newest.entry(header.pubkey).or_insert((*slot, header, data));
-            if entry.0 < *slot {
-                *entry = (*slot, header, data);
-            }
-        }
-    }
-    newest.into_iter().map(|(key, (_, header, data))| (key, (header, data))).collect()
 }
 
 fn assert_clients_load(state: &SynthState) {
@@ -221,7 +207,7 @@ fn assert_bank_hash_is_valid(bank: &BankFile) {
         signature_count: bank.signature_count,
         last_blockhash: bank.blockhashes.last.expect("a blockhash"),
         lattice_hash: &bank.lattice_hash,
-        hard_fork_count: 0, // the last one is long ago
+        hard_fork_count: 0, // the only hard fork was before the parent
     };
     assert_eq!(parts.hash(), bank.hash);
     assert_ne!(bank.hash, Hash([0; 32]));
@@ -234,19 +220,19 @@ fn assert_bank_hash_is_valid(bank: &BankFile) {
 fn slots_of_history(data: &[u8], bank_slot: u64) -> Vec<u64> {
     let expected_bytes = 1 + 8 + SLOT_HISTORY_SLOTS as usize / 8 + 8 + 8;
     assert_eq!((data.len(), data[0]), (expected_bytes, 1));
-    let number = |at: u64| {
-        let at = 1 + 8 * at as usize;
-        u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes"))
+    let word = |index: u64| {
+        let offset = 1 + 8 * index as usize;
+        u64::from_le_bytes(data[offset..offset + 8].try_into().expect("8 bytes"))
     };
-    let blocks = SLOT_HISTORY_SLOTS / 64;
-    assert_eq!((number(0), number(1 + blocks)), (blocks, SLOT_HISTORY_SLOTS));
-    let next = number(2 + blocks);
-    assert_eq!(next, bank_slot + 1, "the newest slot is the bank's");
-    let is_found = |slot: &u64| {
+    let word_count = SLOT_HISTORY_SLOTS / 64;
+    assert_eq!((word(0), word(1 + word_count)), (word_count, SLOT_HISTORY_SLOTS));
+    let next_slot = word(2 + word_count);
+    assert_eq!(next_slot, bank_slot + 1, "the newest slot is the bank's");
+    let has_block = |slot: &u64| {
         let bit = slot % SLOT_HISTORY_SLOTS;
-        number(1 + bit / 64) >> (bit % 64) & 1 == 1
+        word(1 + bit / 64) >> (bit % 64) & 1 == 1
     };
-    (next - SLOT_HISTORY_SLOTS..next).rev().filter(is_found).collect()
+    (next_slot - SLOT_HISTORY_SLOTS..next_slot).rev().filter(has_block).collect()
 }
 
 fn assert_status_cache_is_valid(status: &[StatusSlot], parts: &BankParts, history: &[u64]) {
@@ -294,13 +280,13 @@ fn assert_stakes_have_accounts(parts: &BankParts, accounts: &HashMap<Key, (Recor
         assert!(is_cached || !exists, "the bank file lacks a vote account");
     }
     for VoteAccountFields { address, stake, lamports, data } in &parts.vote_accounts {
-        let (header, found) = &accounts[address];
-        assert_eq!((header.owner, header.lamports, *found), (keys::VOTE, *lamports, &data[..]));
+        let (header, account_data) = &accounts[address];
+        assert_eq!((header.owner, header.lamports, *account_data), (keys::VOTE, *lamports, &data[..]));
         assert_eq!(Some(stake), in_effect.get(address));
     }
     // The bank file must have all vote accounts and delegated stakes.
-    let owned = |owner| accounts.values().filter(|(header, _)| header.owner == owner && header.lamports > 0).count();
-    assert_eq!(owned(keys::VOTE), parts.vote_accounts.len());
+    let is_vote_account = |account: &&(RecordHeader, &[u8])| account.0.owner == keys::VOTE && account.0.lamports > 0;
+    assert_eq!(accounts.values().filter(is_vote_account).count(), parts.vote_accounts.len());
     let is_delegated =
         |account: &&(RecordHeader, &[u8])| account.0.owner == keys::STAKE && account.1.first() == Some(&2);
     assert_eq!(accounts.values().filter(is_delegated).count(), parts.delegations.len());
@@ -335,7 +321,7 @@ fn assert_epochs_are_valid(bank: &BankFile, parts: &BankParts) {
                 node: node.address,
             });
             let leader = compute_leader(epoch.epoch, bank.slot % bank.epoch_schedule.slots_per_epoch, voters.collect());
-            assert_eq!(leader.map(|leader| Hash(leader.node)), Some(bank.leader));
+            assert_eq!(leader.map(|leader| Address(leader.node)), Some(bank.leader));
         }
     }
 }
@@ -359,7 +345,7 @@ fn clients_load_both_states() {
 fn stakes_of_a_large_ledger_fit_its_epochs() {
     let options = options(Path::new(""), 1 << 30).storage_count(500_000u64).incremental_bytes(1u64 << 20);
     let layout = SynthLayout::new(&options);
-    let last = layout.count() - 1;
+    let last = layout.storage_count() - 1;
     assert_eq!(chain::epoch_of(SynthLayout::slot(last)), chain::epoch_of(chain::FIRST_SLOT) + 1);
     let stakes = layout.stakes(last);
     let epoch = chain::epoch_of(SynthLayout::slot(last));
@@ -367,11 +353,12 @@ fn stakes_of_a_large_ledger_fit_its_epochs() {
     assert_eq!(stakes.delegation(3), layout.stakes(0).delegation(3));
     assert_eq!(stakes.history(epoch)[0][0], epoch - 1);
     // The stake account of each delegation must be in one storage.
-    let ranges = (0..layout.count()).map(|storage| layout.delegations(storage)).filter(|range| !range.is_empty());
-    let mut next = 0;
+    let ranges =
+        (0..layout.storage_count()).map(|storage| layout.delegations(storage)).filter(|range| !range.is_empty());
+    let mut next_delegation = 0;
     for range in ranges {
-        assert_eq!(range.start, next);
-        next = range.end;
+        assert_eq!(range.start, next_delegation);
+        next_delegation = range.end;
     }
-    assert_eq!(next, stakes.counts.delegations);
+    assert_eq!(next_delegation, stakes.counts.delegations);
 }

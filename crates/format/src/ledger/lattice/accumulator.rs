@@ -107,13 +107,13 @@ struct AccountGroup {
     /// Adjacent messages, each padded with zeros to whole blocks. Empty before the first account. All
     /// messages are moved into the lanes at once: a single message would touch a cache line for each word.
     messages: Vec<u8>,
-    last_lengths: [u32; WIDTH_MAX],
+    last_block_bytes: [u32; WIDTH_MAX],
     count: usize,
 }
 
 impl AccountGroup {
     fn new(blocks: usize, width: usize, flags: [u32; 2]) -> Self {
-        Self { blocks, width, flags, messages: Vec::new(), last_lengths: [0; WIDTH_MAX], count: 0 }
+        Self { blocks, width, flags, messages: Vec::new(), last_block_bytes: [0; WIDTH_MAX], count: 0 }
     }
 
     /// Adds an account whose message has `length` bytes. `fill` writes the message.
@@ -124,7 +124,7 @@ impl AccountGroup {
         let (message, rest) = message.split_at_mut(length);
         fill(message);
         rest.fill(0);
-        self.last_lengths[self.count] = (length - (self.blocks - 1) * BLOCK_BYTES) as u32;
+        self.last_block_bytes[self.count] = (length - (self.blocks - 1) * BLOCK_BYTES) as u32;
         self.count += 1;
     }
 
@@ -136,9 +136,9 @@ impl AccountGroup {
                 lanes[lane] = u32::from_le_bytes(*bytes);
             }
         }
-        let last_lengths = &self.last_lengths;
+        let last_block_bytes = &self.last_block_bytes;
         let [first_flags, last_flags] = self.flags;
-        kernel.add_lanes(&Lanes { words, last_lengths, first_flags, last_flags }, sums);
+        kernel.add_lanes(&Lanes { words, last_block_bytes, first_flags, last_flags }, sums);
         self.count = 0;
     }
 }

@@ -122,14 +122,14 @@ impl LatticeHash {
     }
 
     pub fn add(&mut self, other: &Self) {
-        for (element, other) in self.0.iter_mut().zip(other.0) {
-            *element = element.wrapping_add(other);
+        for (element, addend) in self.0.iter_mut().zip(other.0) {
+            *element = element.wrapping_add(addend);
         }
     }
 
     pub fn subtract(&mut self, other: &Self) {
-        for (element, other) in self.0.iter_mut().zip(other.0) {
-            *element = element.wrapping_sub(other);
+        for (element, subtrahend) in self.0.iter_mut().zip(other.0) {
+            *element = element.wrapping_sub(subtrahend);
         }
     }
 }

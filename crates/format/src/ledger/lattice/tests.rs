@@ -47,17 +47,17 @@ fn accumulators() -> Vec<(String, LatticeAccumulator)> {
 #[test]
 fn sums_commute_and_cancel() {
     let account = |lamports, data| AccountView { pubkey: &[1; 32], owner: &[2; 32], lamports, executable: false, data };
-    let one = hash_account(&account(1, b"one"));
-    let two = hash_account(&account(2, b"two"));
-    let mut sum = one.clone();
-    let mut other = two.clone();
-    sum.add(&two);
-    other.add(&one);
-    assert_eq!(sum, other);
-    sum.subtract(&one);
-    assert_eq!(sum, two);
+    let first = hash_account(&account(1, b"first"));
+    let second = hash_account(&account(2, b"second"));
+    let mut sum = first.clone();
+    let mut reversed_sum = second.clone();
+    sum.add(&second);
+    reversed_sum.add(&first);
+    assert_eq!(sum, reversed_sum);
+    sum.subtract(&first);
+    assert_eq!(sum, second);
     assert_eq!(hash_account(&account(0, b"closed")), LatticeHash::default());
-    assert_eq!(LatticeHash::from_bytes(&one.to_bytes()), one);
+    assert_eq!(LatticeHash::from_bytes(&first.to_bytes()), first);
 }
 
 /// Hashes each length alone, in one lane.
@@ -95,7 +95,7 @@ fn full_lanes_equal_the_crate() {
         }
         for (label, accumulator) in &mut accumulators {
             assert!(accumulator.take() == expected, "{label}, round {round}");
-            assert!(accumulator.take() == LatticeHash::default(), "{label}: the first call takes all");
+            assert!(accumulator.take() == LatticeHash::default(), "{label}: the first call returned all");
         }
         expected = LatticeHash::default();
     }
@@ -107,10 +107,10 @@ proptest! {
     /// Lengths go up to 10 MiB, the length of the largest account. Half of them are near a power of two.
     #[test]
     fn long_accounts_equal_the_crate(
-        log in 10u32..24, off in -130i64..130, random in 0usize..10_485_760, number: u64,
+        log in 10u32..24, difference in -130i64..130, random_length in 0usize..10_485_760, number: u64,
     ) {
         let keys = keys(number);
-        for length in [((1i64 << log) + off).min(10 << 20) as usize, random] {
+        for length in [((1i64 << log) + difference).min(10 << 20) as usize, random_length] {
             let data = aperiodic_bytes(length);
             let account = account(number, &data, &keys);
             let expected = hash_account(&account);

@@ -79,10 +79,10 @@ macro_rules! kernel {
         fn add_output(chaining: &[$vector; 8], block: &Block, length: $vector, flags: u32, sums: &mut [Block]) {
             // The counter is in the first column, so the first round is the same for the other columns in
             // all blocks.
-            let mut begun = state(chaining, length, flags);
-            quarter_rounds!(begun, block, (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
+            let mut shared_state = state(chaining, length, flags);
+            quarter_rounds!(shared_state, block, (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
             for (counter, sums) in (0..).zip(sums) {
-                let mut v = begun;
+                let mut v = shared_state;
                 v[12] = splat(counter);
                 quarter_rounds!(v, block, (0 4 8 12, 0 1));
                 rounds_after_first_columns!(v, block);
@@ -98,13 +98,13 @@ macro_rules! kernel {
         fn add_lanes(lanes: &Lanes<'_>, sums: &mut [u32]) {
             let (words, _) = lanes.words.as_chunks::<$width>();
             let (blocks, _) = words.as_chunks::<BLOCK_WORDS>();
-            let Some((last, before)) = blocks.split_last() else { return };
+            let Some((last_block, earlier_blocks)) = blocks.split_last() else { return };
             let mut chaining = [splat(0); 8];
             for (vector, word) in chaining.iter_mut().zip(INITIAL) {
                 *vector = splat(word);
             }
             let mut flags = lanes.first_flags;
-            for block in before {
+            for block in earlier_blocks {
                 let mut v = state(&chaining, splat(blake3::BLOCK_LEN as u32), flags);
                 quarter_rounds!(v, block, (0 4 8 12, 0 1) (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
                 rounds_after_first_columns!(v, block);
@@ -113,10 +113,10 @@ macro_rules! kernel {
                 }
                 flags = 0;
             }
-            let Some(lengths) = lanes.last_lengths.first_chunk() else { return };
+            let Some(lengths) = lanes.last_block_bytes.first_chunk() else { return };
             let (sums, _) = sums.as_chunks_mut::<$width>();
             let (sums, _) = sums.as_chunks_mut::<BLOCK_WORDS>();
-            add_output(&chaining, last, load(lengths), flags | lanes.last_flags | flags::ROOT, sums);
+            add_output(&chaining, last_block, load(lengths), flags | lanes.last_flags | flags::ROOT, sums);
         }
     };
 }

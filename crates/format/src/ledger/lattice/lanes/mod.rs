@@ -64,13 +64,14 @@ pub(super) struct Lanes<'a> {
     /// Words laid out as [`LaneWords`] says, for as many blocks as the nodes have. Zeros follow the
     /// end of each message.
     pub words: &'a [u32],
-    pub last_lengths: &'a [u32; WIDTH_MAX],
+    /// Bytes of each message in its last block.
+    pub last_block_bytes: &'a [u32; WIDTH_MAX],
     pub first_flags: u32,
     /// Flags of the last block, without [`flags::ROOT`].
     pub last_flags: u32,
 }
 
-/// The code for an instruction set.
+/// The hash function for an instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel {
     pub width: usize,
@@ -102,11 +103,11 @@ impl Kernel {
         unsafe { (self.add_lanes)(lanes, sums) }
     }
 
-    /// Sums the first `used` lanes.
-    pub fn sum_lanes(&self, sums: &LaneSums, used: usize) -> LatticeHash {
+    /// Adds up the sums of the first `lane_count` lanes.
+    pub fn sum_lanes(&self, sums: &LaneSums, lane_count: usize) -> LatticeHash {
         let mut hash = LatticeHash::default();
         for (elements, words) in hash.0.as_chunks_mut::<2>().0.iter_mut().zip(sums.0.chunks_exact(self.width)) {
-            for word in &words[..used] {
+            for word in &words[..lane_count] {
                 elements[0] = elements[0].wrapping_add(*word as u16);
                 elements[1] = elements[1].wrapping_add((*word >> 16) as u16);
             }
