@@ -23,8 +23,8 @@
 //! - Mints of Token-2022, 0.3 % and 0.5 %. 390 to 405 bytes: a mint, zeros, its metadata.
 //! - Lookup tables, 0.03 % and 0.1 %. 56 bytes, and up to 255 addresses.
 //! - Programs, 0.01 % and 0 %. 36 bytes: the address of the account with the code, which is the next
-//!   account. If the storage ends before this account, it is missing, as if the program had been closed. If it
-//!   is too large for the storage, it is a token account instead.
+//!   account. If the storage ends before the code, the code is missing, as if the program had been closed. If
+//!   the code is too large for the storage, a token account replaces it.
 //! - Code, 0.01 % and 2 %, and buffers, 0.001 %. 16 to 272 KiB: instructions that repeat, texts,
 //!   and zeros.
 //!

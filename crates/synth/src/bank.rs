@@ -62,31 +62,31 @@ impl Bank<'_> {
         chain::HARD_FORKS.iter().try_for_each(|fork| out.u64s(&[fork.slot, fork.count]))?;
         let ticks = (slot + 1) * chain::TICKS_PER_SLOT;
         out.u64s(&[transactions, ticks, SIGNATURES, self.capitalization, ticks])?;
-        out.bytes(&[1])?;
-        out.u64s(&[chain::HASHES_PER_TICK, chain::TICKS_PER_SLOT, chain::SLOT_NANOSECONDS, 0])?; // the last two are a u128
+        out.bytes(&[1])?; // hashes per tick follow
+        out.u64s(&[chain::HASHES_PER_TICK, chain::TICKS_PER_SLOT, chain::SLOT_NS, 0])?; // the last two are a u128
         out.u64s(&[chain::GENESIS_UNIX_TIME])?;
         out.f64s(&[chain::SLOTS_PER_YEAR])?;
         out.u64s(&[self.data_bytes, slot, epoch, height])?;
         out.bytes(&self.compute_leader(slot)?)?;
-        out.u64s(&[0, 0])?;
+        out.u64s(&[0, 0])?; // collector fees, fee calculator
         chain::write_fee_rate_governor(&mut out)?;
-        out.u64s(&[0, epoch])?; // the rent collector begins with the epoch
+        out.u64s(&[0, epoch])?; // collected rent; the rent collector begins with the epoch
         chain::write_epoch_schedule(&mut out)?;
         out.f64s(&[chain::SLOTS_PER_YEAR])?;
         chain::write_rent(&mut out)?;
         chain::write_epoch_schedule(&mut out)?;
         out.f64s(&chain::INFLATION)?;
         write_stakes(&mut out, &self.stakes, &self.stakes.voters(), epoch, Credits::LeftOut)?;
-        out.u64s(&[0, 0, 0, 0])?;
+        out.u64s(&[0, 0, 0, 0])?; // empty lists: unused accounts, credits, votes, epoch stakes
         out.bytes(&[1])?; // is_delta
 
         out.u64s(&[storage_map.len() as u64])?;
         for item in storage_map {
             out.u64s(&[item.slot, 1, item.id, item.length_bytes])?;
         }
-        out.u64s(&[0, slot])?;
-        out.bytes(&[0; 64])?;
-        out.u64s(&[0; 7])?;
+        out.u64s(&[0, slot])?; // write version, slot of the accounts database
+        out.bytes(&[0; 64])?; // unused hashes
+        out.u64s(&[0; 7])?; // statistics, and two empty lists of historical roots
         out.u64s(&[chain::LAMPORTS_PER_SIGNATURE])?;
         out.bytes(&[0, 0])?; // no incremental persistence, no epoch accounts hash
         out.u64s(&[EPOCHS])?;
@@ -94,10 +94,10 @@ impl Bank<'_> {
         for epoch in epoch + 2 - EPOCHS..epoch + 2 {
             self.write_epoch_stakes(&mut out, epoch)?;
         }
-        out.bytes(&[1])?;
+        out.bytes(&[1])?; // the lattice hash follows
         out.bytes(&self.lattice.to_bytes())?;
-        out.bytes(&[1])?;
-        out.bytes(&rng.key())?; // block id
+        out.bytes(&[1])?; // the block id follows
+        out.bytes(&rng.key())?;
         out.0.flush()
     }
 

@@ -18,15 +18,15 @@ pub const FIRST_SLOT_UNIX_TIME: u64 = 1_751_000_000;
 pub const GENESIS_UNIX_TIME: u64 = 1_584_368_940;
 pub const TICKS_PER_SLOT: u64 = 64;
 pub const HASHES_PER_TICK: u64 = 62_500;
-pub const SLOT_NANOSECONDS: u64 = 400_000_000;
+pub const SLOT_NS: u64 = 400_000_000;
 pub const SLOTS_PER_YEAR: f64 = 78_892_314.984;
 pub const LAMPORTS_PER_SIGNATURE: u64 = 5_000;
 /// Inflation: initial, terminal, taper, foundation, foundation's term, unused.
 pub const INFLATION: [f64; 6] = [0.08, 0.015, 0.15, 0.05, 7.0, 0.0];
-/// Hard forks. The only one is long ago, as on mainnet.
+/// Hard forks. The only one was long before these slots, as on mainnet.
 pub const HARD_FORKS: [HardFork; 1] = [HardFork { slot: 246_464_040, count: 1 }];
 
-/// Length of a group. Its last slot has no block, as when a leader is late.
+/// Number of slots in a group, of which the last has no block, as when a leader is late.
 const GROUP_SLOTS: u64 = 20;
 const GROUP_BLOCKS: u64 = GROUP_SLOTS - 1;
 

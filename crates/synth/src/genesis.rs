@@ -16,11 +16,11 @@ use super::universe::Universe;
 const PURPOSE_GENESIS: u64 = 501;
 const FAUCET_LAMPORTS: u64 = 500_000_000_000_000_000;
 const CLUSTER_DEVELOPMENT: u32 = 3;
-const TICK_NANOSECONDS: u32 = (chain::SLOT_NANOSECONDS / chain::TICKS_PER_SLOT) as u32;
+const TICK_NS: u32 = (chain::SLOT_NS / chain::TICKS_PER_SLOT) as u32;
 
 pub fn write_genesis(universe: &Universe, to: impl Write) -> Result<()> {
     let mut out = FieldWriter(to);
-    let mut accounts = [0, 1].map(|at| Rng::new(universe.number(PURPOSE_GENESIS, at)).key());
+    let mut accounts = [0, 1].map(|index| Rng::new(universe.number(PURPOSE_GENESIS, index)).key());
     accounts.sort_unstable();
     out.u64s(&[chain::GENESIS_UNIX_TIME, accounts.len() as u64])?;
     for (address, lamports) in accounts.iter().zip([FAUCET_LAMPORTS, rent_exempt_lamports(0)]) {
@@ -35,7 +35,7 @@ pub fn write_genesis(universe: &Universe, to: impl Write) -> Result<()> {
     out.u64s(&[chain::TICKS_PER_SLOT, 1024])?; // ticks per slot, and an unused field
     // Proof of history: a tick's length (seconds, nanoseconds), no end, hashes in a tick.
     out.u64s(&[0])?;
-    out.u32(TICK_NANOSECONDS)?;
+    out.u32(TICK_NS)?;
     out.bytes(&[0, 1])?;
     out.u64s(&[chain::HASHES_PER_TICK, 0])?; // hashes per tick, and an unused field
     chain::write_fee_rate_governor(&mut out)?;

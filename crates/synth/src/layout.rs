@@ -50,7 +50,7 @@ pub enum Successor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangeClass {
     Quiet,
-    /// Some records are obsolete: the given number of 1,000.
+    /// This number of 1,000 records are obsolete.
     Churned(u64),
     /// Some accounts have newer versions, but no list marks their older records yet.
     Stale,
@@ -59,8 +59,10 @@ enum ChangeClass {
 
 pub struct SynthLayout {
     pub universe: Universe,
-    /// Bytes of accounts in each storage. Storages of the full state come first.
-    targets: Vec<u64>,
+    /// Approximate bytes of the accounts that first appear in each storage. Storages of the full state come
+    /// first.
+    new_account_bytes: Vec<u64>,
+    /// Number of storages of the full state.
     pub full_count: u64,
     /// For each storage of the incremental state: end of the range of full-state storages whose
     /// accounts it replaces.
@@ -86,25 +88,26 @@ impl SynthLayout {
         let other_bytes = end_bytes + counts.delegations * record_bytes(STAKE_BYTES);
         // Newer versions of replaced accounts are added too: about 2 % of the full state, and half
         // of the incremental one.
-        let mut targets =
+        let mut new_account_bytes =
             draw_sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(other_bytes));
         let mut replaced_until = Vec::new();
         let mut change_share = 0;
         if let Some(bytes) = incremental_bytes {
             let count = (bytes / (STORAGE_BYTES_MEAN / 2)).clamp(8, STORAGES_MAINNET);
             let bytes = bytes.saturating_sub(end_bytes);
-            let newer = draw_sizes(&universe, full_count..full_count + count, bytes / 2);
+            let incremental_sizes = draw_sizes(&universe, full_count..full_count + count, bytes / 2);
             // The larger a storage, the more accounts it replaces.
-            let newer_total: u64 = newer.iter().sum::<u64>().max(1);
-            let full_total: u64 = targets.iter().sum();
-            let mut newer_bytes = 0u64;
+            let incremental_total: u64 = incremental_sizes.iter().sum::<u64>().max(1);
+            let full_total: u64 = new_account_bytes.iter().sum();
+            let mut summed_bytes = 0u64;
             let mut replaced_bytes = 0u64;
             let mut replaced_end = 0;
-            for size in &newer {
-                newer_bytes += size;
-                let until = (u128::from(full_total) * u128::from(newer_bytes) / u128::from(newer_total)) as u64;
-                while replaced_end < full_count && replaced_bytes < until {
-                    replaced_bytes += targets[replaced_end as usize];
+            for size in &incremental_sizes {
+                summed_bytes += size;
+                let replaced_bytes_max =
+                    (u128::from(full_total) * u128::from(summed_bytes) / u128::from(incremental_total)) as u64;
+                while replaced_end < full_count && replaced_bytes < replaced_bytes_max {
+                    replaced_bytes += new_account_bytes[replaced_end as usize];
                     replaced_end += 1;
                 }
                 replaced_until.push(replaced_end);
@@ -114,14 +117,15 @@ impl SynthLayout {
             }
             let share = (u128::from(bytes / 2) << 32) / u128::from(size_bytes.max(1));
             change_share = (share as u64).min((1 << 32) * 3 / 10);
-            targets.extend(newer);
+            new_account_bytes.extend(incremental_sizes);
         }
         // All records of two small storages are obsolete. These storages are not at the ends.
+        let is_small = |storage: &u64| new_account_bytes[*storage as usize] <= 16 * 1024;
         let emptied_storages = [full_count / 3, full_count * 2 / 3]
             .into_iter()
-            .filter_map(|from| (from..full_count).find(|at| targets[*at as usize] <= 16 * 1024 && at + 64 < full_count))
+            .filter_map(|start| (start..full_count.saturating_sub(64)).find(is_small))
             .collect();
-        Self { universe, targets, full_count, replaced_until, emptied_storages, change_share, counts }
+        Self { universe, new_account_bytes, full_count, replaced_until, emptied_storages, change_share, counts }
     }
 
     /// Makes the stakes of the bank in the state that ends with storage `last`.
@@ -134,7 +138,7 @@ impl SynthLayout {
     /// True for the last storage of a state. It has the sysvars and vote accounts, which every
     /// block rewrites.
     pub fn is_last(&self, storage: u64) -> bool {
-        storage + 1 == self.full_count || storage + 1 == self.count()
+        storage + 1 == self.full_count || storage + 1 == self.storage_count()
     }
 
     /// Returns the delegations whose stake accounts are in a storage. All storages of the full state have about
@@ -149,16 +153,16 @@ impl SynthLayout {
         count_before(first)..count_before(storage + 1)
     }
 
-    pub fn count(&self) -> u64 {
-        self.targets.len() as u64
+    pub fn storage_count(&self) -> u64 {
+        self.new_account_bytes.len() as u64
     }
 
     pub fn is_incremental(&self, storage: u64) -> bool {
         storage >= self.full_count
     }
 
-    pub fn target_bytes(&self, storage: u64) -> u64 {
-        self.targets[storage as usize]
+    pub fn new_account_bytes(&self, storage: u64) -> u64 {
+        self.new_account_bytes[storage as usize]
     }
 
     pub fn height(storage: u64) -> u64 {
@@ -174,15 +178,15 @@ impl SynthLayout {
     }
 
     pub fn new_accounts(&self, storage: u64) -> impl Iterator<Item = (Origin, Shape)> + '_ {
-        let target = self.target_bytes(storage);
+        let bytes_max = self.new_account_bytes(storage);
         let mut index = 0;
         let mut bytes = 0;
         std::iter::from_fn(move || {
-            if bytes >= target {
+            if bytes >= bytes_max {
                 return None;
             }
             let origin = Origin { storage, index };
-            let shape = self.universe.shape(origin, target);
+            let shape = self.universe.shape(origin, bytes_max);
             bytes += record_bytes(shape.data_len);
             index += 1;
             Some((origin, shape))
@@ -190,7 +194,7 @@ impl SynthLayout {
     }
 
     fn storages_of_state(&self, storage: u64) -> Range<u64> {
-        if self.is_incremental(storage) { self.full_count..self.count() } else { 0..self.full_count }
+        if self.is_incremental(storage) { self.full_count..self.storage_count() } else { 0..self.full_count }
     }
 
     /// Returns the storage that replaces accounts of this storage within the same state.
@@ -301,10 +305,10 @@ fn draw_sizes(universe: &Universe, storages: Range<u64>, total_bytes: u64) -> Ve
         })
         .collect();
     let sum: u128 = sizes.iter().map(|size| u128::from(*size)).sum();
-    let top = STORAGE_BYTES_MAX_USUAL.max(2 * total_bytes / sizes.len().max(1) as u64).min(STORAGE_BYTES_MAX / 2);
+    let size_max = STORAGE_BYTES_MAX_USUAL.max(2 * total_bytes / sizes.len().max(1) as u64).min(STORAGE_BYTES_MAX / 2);
     for size in &mut sizes {
         let scaled = u128::from(*size) * u128::from(total_bytes) / sum.max(1);
-        *size = (scaled as u64).clamp(RECORD_HEADER_BYTES as u64, top);
+        *size = (scaled as u64).clamp(RECORD_HEADER_BYTES as u64, size_max);
     }
     sizes
 }

@@ -1,4 +1,4 @@
-//! Writes the directories that Agave leaves when it stops gracefully.
+//! Writes the files that Agave leaves in a ledger when it stops gracefully, except for the storages.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -18,19 +18,20 @@ use super::version::{AgaveVersion, write_startup_hints};
 
 const WRITE_BUFFER_BYTES: usize = 256 * 1024;
 
-pub struct StateDirectory {
+/// Writes a ledger with one state.
+pub struct LedgerWriter {
     agave: AgaveVersion,
     ledger: PathBuf,
     bank_snapshot: PathBuf,
-    obsolete: BufWriter<File>,
+    obsolete_list: BufWriter<File>,
     obsolete_path: PathBuf,
     /// Storages of the state, with their lengths without obsolete records.
     storage_map: Vec<StorageMapItem>,
     storage_bytes: u64,
 }
 
-impl StateDirectory {
-    /// Makes the directories of a state with `storage_count` storages, and begins the list of obsolete
+impl LedgerWriter {
+    /// Makes the directories of a ledger with `storage_count` storages, and begins the list of obsolete
     /// records.
     pub fn create(ledger: &Path, agave: AgaveVersion, storage_count: u64) -> Result<Self> {
         let slot = SynthLayout::slot(storage_count - 1);
@@ -43,13 +44,13 @@ impl StateDirectory {
             fs::create_dir_all(&directory).or_path("create", &directory)?;
         }
         let obsolete_path = bank_snapshot.join("obsolete_accounts");
-        let mut obsolete = create_file(&obsolete_path)?;
-        obsolete.write_all(&storage_count.to_le_bytes()).or_path("write", &obsolete_path)?;
+        let mut obsolete_list = create_file(&obsolete_path)?;
+        obsolete_list.write_all(&storage_count.to_le_bytes()).or_path("write", &obsolete_path)?;
         Ok(Self {
             agave,
             ledger: ledger.to_path_buf(),
             bank_snapshot,
-            obsolete,
+            obsolete_list,
             obsolete_path,
             storage_map: Vec::with_capacity(storage_count as usize),
             storage_bytes: 0,
@@ -64,11 +65,11 @@ impl StateDirectory {
     pub fn add_storage<'a>(
         &mut self,
         mut item: StorageMapItem,
-        obsolete: impl Iterator<Item = &'a ObsoleteRecord>,
+        obsolete_records: impl Iterator<Item = &'a ObsoleteRecord>,
     ) -> Result<()> {
-        let obsolete: Vec<_> = obsolete.collect();
+        let obsolete: Vec<_> = obsolete_records.collect();
         let cut_bytes: u64 = obsolete.iter().map(|record| record.cut_bytes(item.length_bytes)).sum();
-        let mut out = FieldWriter(&mut self.obsolete);
+        let mut out = FieldWriter(&mut self.obsolete_list);
         out.u64s(&[item.slot, item.id, cut_bytes, obsolete.len() as u64])
             .and_then(|()| obsolete.iter().try_for_each(|record| self.agave.write_obsolete_record(&mut out, record)))
             .or_path("write", &self.obsolete_path)?;
@@ -81,12 +82,12 @@ impl StateDirectory {
     /// Writes all files that depend on the sums. Like Agave, writes `fastboot_version` last. Returns the state,
     /// and the number of bytes written.
     pub fn finish(mut self, layout: &SynthLayout, sums: &Sums) -> Result<(SynthState, u64)> {
-        self.obsolete.flush().or_path("write", &self.obsolete_path)?;
-        let last = self.storage_map.len() as u64 - 1;
+        self.obsolete_list.flush().or_path("write", &self.obsolete_path)?;
+        let last_storage = self.storage_map.len() as u64 - 1;
         let storages = self.storage_map.iter().map(|item| (item.slot, item.id as u32));
         let path = |name: &str| self.bank_snapshot.join(name);
-        let slot = SynthLayout::slot(last);
-        let height = SynthLayout::height(last);
+        let slot = SynthLayout::slot(last_storage);
+        let height = SynthLayout::height(last_storage);
         let universe = &layout.universe;
         let genesis = self.ledger.join("genesis.bin");
         write_file(&genesis, |file| write_genesis(universe, file))?;
@@ -97,7 +98,7 @@ impl StateDirectory {
             capitalization: sums.capitalization,
             data_bytes: sums.data_bytes,
             lattice: &sums.lattice,
-            stakes: layout.stakes(last),
+            stakes: layout.stakes(last_storage),
         };
         let storage_map = if self.agave == AgaveVersion::V4_2 { &self.storage_map[..] } else { &[] };
         write_file(&path(&slot.to_string()), |file| bank.write(file, storage_map))?;
@@ -108,10 +109,10 @@ impl StateDirectory {
         }
         write_file(&path("fastboot_version"), |file| file.write_all(self.agave.fastboot_version().as_bytes()))?;
 
-        let mut bytes = fs::metadata(&genesis).or_path("read", &genesis)?.len();
+        let mut written_bytes = fs::metadata(&genesis).or_path("read", &genesis)?.len();
         for entry in fs::read_dir(&self.bank_snapshot).or_path("read", &self.bank_snapshot)? {
             let entry = entry.or_path("read", &self.bank_snapshot)?;
-            bytes += entry.metadata().or_path("read", &entry.path())?.len();
+            written_bytes += entry.metadata().or_path("read", &entry.path())?.len();
         }
         let state = SynthState {
             ledger_dir: self.ledger.clone(),
@@ -119,10 +120,10 @@ impl StateDirectory {
             hash: sums.lattice.snapshot_hash(),
             capitalization: sums.capitalization,
             accounts: sums.accounts,
-            storages: last + 1,
+            storages: last_storage + 1,
             storage_bytes: self.storage_bytes,
         };
-        Ok((state, bytes))
+        Ok((state, written_bytes))
     }
 }
 
@@ -140,7 +141,7 @@ pub fn create_or_require_empty(directory: &Path) -> Result<()> {
     KeptDir::open_or_create(directory, &mut |_, _| {})?;
     if fs::read_dir(directory).or_path("read", directory)?.next().is_some() {
         return Err(Error::failed(format!("{} is not empty", directory.escaped()))
-            .with_hint("choose a directory that does not exist yet; slotpress never overwrites files"));
+            .with_hint("choose an empty directory, or one that does not exist yet"));
     }
     Ok(())
 }

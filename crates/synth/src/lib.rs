@@ -17,7 +17,7 @@
 //! With the mix of mainnet, from 64 MiB on, a ledger compresses as mainnet does, within 5 %: the
 //! full archive by 3.47, 3.64 and 3.78 at zstd levels 1, 3 and 10, the bank file by 2.337, 2.486,
 //! 2.500 and 2.513 at levels 1 to 4. The account mix (`accounts`) and the stakes (`stakes`) are
-//! chosen for these ratios, which a test compares.
+//! chosen for these ratios, which a test checks.
 //!
 //! Like real ledgers, a synthetic one has obsolete records in several percent of the storages,
 //! closed accounts with and without tombstones, newer versions of accounts whose older record is
@@ -27,11 +27,11 @@
 mod accounts;
 mod bank;
 mod chain;
-mod directory;
 mod fields;
 mod genesis;
 mod keys;
 mod layout;
+mod ledger_writer;
 mod mix;
 mod rng;
 mod stakes;
@@ -51,8 +51,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use derive_setters::Setters;
-use directory::{StateDirectory, create_or_require_empty};
 use layout::SynthLayout;
+use ledger_writer::{LedgerWriter, create_or_require_empty};
 pub use mix::AccountMix;
 use parking_lot::Mutex;
 use rayon::prelude::*;
@@ -73,9 +73,9 @@ pub struct SynthOptions {
     /// Approximate bytes of the full state's storages. The state is larger if it has too many storages for this
     /// size, because each holds at least one record.
     pub size_bytes: u64,
-    /// Seed. Equal seeds and options give equal bytes.
+    /// Seed. Equal seeds and options make equal bytes.
     pub seed: u64,
-    /// Also makes a newer state, whose new storages have about this many bytes. The full state is then in
+    /// Also makes an incremental state, whose storages have about this many bytes. The full state is then in
     /// `at-full` below the ledger directory.
     #[setters(into)]
     pub incremental_bytes: Option<u64>,
@@ -161,10 +161,10 @@ const BYTES_PER_STORAGE: u64 = 128;
 pub fn estimate_memory(options: &SynthOptions) -> Result<SynthMemory> {
     check_options(options)?;
     let layout = SynthLayout::new(options);
-    let largest_bytes = (0..layout.count()).map(|storage| layout.target_bytes(storage)).max().unwrap_or(0);
+    let largest_bytes = (0..layout.storage_count()).map(|storage| layout.new_account_bytes(storage)).max().unwrap_or(0);
     Ok(SynthMemory {
         worker_bytes: largest_bytes.saturating_mul(2),
-        other_bytes: layout.count().saturating_mul(BYTES_PER_STORAGE),
+        other_bytes: layout.storage_count().saturating_mul(BYTES_PER_STORAGE),
     })
 }
 
@@ -193,7 +193,9 @@ pub fn synth(options: &SynthOptions, progress: &dyn Progress) -> Result<SynthRep
 const FULL_STATE_DIR: &str = "at-full";
 
 fn check_options(options: &SynthOptions) -> Result<()> {
-    if options.size_bytes < SIZE_BYTES_MIN || options.incremental_bytes.is_some_and(|b| b < INCREMENTAL_BYTES_MIN) {
+    if options.size_bytes < SIZE_BYTES_MIN
+        || options.incremental_bytes.is_some_and(|bytes| bytes < INCREMENTAL_BYTES_MIN)
+    {
         let [ledger, incremental] = [SIZE_BYTES_MIN, INCREMENTAL_BYTES_MIN].map(quantity::bytes);
         return Err(Error::usage(format!("a ledger has at least {ledger}, and an incremental state {incremental}")));
     }
@@ -211,38 +213,38 @@ fn check_options(options: &SynthOptions) -> Result<()> {
 fn make_ledger(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Result<SynthReport> {
     let out_dir = &options.out_dir;
     let layout = SynthLayout::new(options);
-    if layout.count() > STORAGES_MAX {
+    if layout.storage_count() > STORAGES_MAX {
         return Err(Error::usage(format!("a ledger has at most {STORAGES_MAX} storages; choose a smaller size")));
     }
     let has_two_states = options.incremental_bytes.is_some();
     let full_dir = if has_two_states { out_dir.join(FULL_STATE_DIR) } else { out_dir.clone() };
-    let mut full = StateDirectory::create(&full_dir, options.agave, layout.full_count)?;
-    let mut newer = match options.incremental_bytes {
-        Some(_) => Some(StateDirectory::create(out_dir, options.agave, layout.count())?),
+    let mut full = LedgerWriter::create(&full_dir, options.agave, layout.full_count)?;
+    let mut incremental = match options.incremental_bytes {
+        Some(_) => Some(LedgerWriter::create(out_dir, options.agave, layout.storage_count())?),
         None => None,
     };
 
-    let storage_bytes = (0..layout.count()).map(|storage| layout.target_bytes(storage)).sum();
+    let storage_bytes = (0..layout.storage_count()).map(|storage| layout.new_account_bytes(storage)).sum();
     progress.steps(&[Step::new(Stage::MakingStorages, Some(storage_bytes)), Step::new(Stage::WritingBank, Some(0))]);
     progress.stage(Stage::MakingStorages, Some(storage_bytes));
     let sums = Mutex::new(StateSums::default());
     let mut written_bytes = 0;
     let pool = start_pool(options.threads)?;
-    let newer_dir = has_two_states.then_some(out_dir);
-    let write = |storage| write_storage(&layout, storage, &full_dir, newer_dir, &sums, progress);
+    let incremental_dir = has_two_states.then_some(out_dir);
+    let write = |storage| write_storage(&layout, storage, &full_dir, incremental_dir, &sums, progress);
     for round in divide_into_rounds(&layout) {
         let written: Vec<StorageRecords> =
             pool.install(|| round.clone().into_par_iter().map(write).collect::<Result<_>>())?;
         for (storage, records) in round.zip(&written) {
             let id = layout.id(storage).into();
-            let item = StorageMapItem { slot: SynthLayout::slot(storage), id, length_bytes: records.length };
+            let item = StorageMapItem { slot: SynthLayout::slot(storage), id, length_bytes: records.length_bytes };
             if !layout.is_incremental(storage) {
-                full.add_storage(item, records.obsolete.iter().filter(|record| record.in_full_state))?;
+                full.add_storage(item, records.obsolete.iter().filter(|record| record.is_obsolete_in_full_state))?;
             }
-            if let Some(newer) = &mut newer {
-                newer.add_storage(item, records.obsolete.iter())?;
+            if let Some(incremental) = &mut incremental {
+                incremental.add_storage(item, records.obsolete.iter())?;
             }
-            written_bytes += align8(records.length);
+            written_bytes += align8(records.length_bytes);
         }
     }
 
@@ -250,14 +252,14 @@ fn make_ledger(options: &SynthOptions, progress: &dyn Progress, started: Instant
     written_bytes += write_stale_files(&layout, &full_dir, layout.full_count)?;
     let mut sums = sums.into_inner();
     sums.full.add(&sums.both);
-    sums.newer.add(&sums.both);
+    sums.incremental.add(&sums.both);
     let (state, bytes) = full.finish(&layout, &sums.full)?;
     written_bytes += bytes;
     let mut states = vec![state];
-    if let Some(newer) = newer {
+    if let Some(incremental) = incremental {
         progress.check()?;
-        written_bytes += write_stale_files(&layout, out_dir, layout.count())?;
-        let (state, bytes) = newer.finish(&layout, &sums.newer)?;
+        written_bytes += write_stale_files(&layout, out_dir, layout.storage_count())?;
+        let (state, bytes) = incremental.finish(&layout, &sums.incremental)?;
         written_bytes += bytes;
         states.push(state);
     }
@@ -268,14 +270,14 @@ fn divide_into_rounds(layout: &SynthLayout) -> Vec<Range<u64>> {
     let mut rounds = Vec::new();
     let mut start = 0;
     let mut bytes = 0;
-    for storage in 0..layout.count() {
-        bytes += layout.target_bytes(storage);
+    for storage in 0..layout.storage_count() {
+        bytes += layout.new_account_bytes(storage);
         if bytes >= ROUND_BYTES || storage + 1 - start >= ROUND_STORAGES {
             rounds.push(start..storage + 1);
             (start, bytes) = (storage + 1, 0);
         }
     }
-    rounds.push(start..layout.count());
+    rounds.push(start..layout.storage_count());
     rounds
 }
 
@@ -289,20 +291,20 @@ fn write_storage(
     layout: &SynthLayout,
     storage: u64,
     full_dir: &Path,
-    newer_dir: Option<&PathBuf>,
+    incremental_dir: Option<&PathBuf>,
     sums: &Mutex<StateSums>,
     progress: &dyn Progress,
 ) -> Result<StorageRecords> {
     progress.check()?;
     let slot = SynthLayout::slot(storage);
     let id = layout.id(storage);
-    let first_dir = newer_dir.map_or(full_dir, PathBuf::as_path);
-    let path = StateDirectory::storage_path(first_dir, slot, id);
+    let dir = incremental_dir.map_or(full_dir, PathBuf::as_path);
+    let path = LedgerWriter::storage_path(dir, slot, id);
     let content = build_storage(layout, storage, BUFFER.take()).or_path("make", &path)?;
     fs::write(&path, &content.bytes).or_path("write", &path)?;
-    if newer_dir.is_some() && !layout.is_incremental(storage) {
+    if incremental_dir.is_some() && !layout.is_incremental(storage) {
         // Not every file system has hard links.
-        let link = StateDirectory::storage_path(full_dir, slot, id);
+        let link = LedgerWriter::storage_path(full_dir, slot, id);
         fs::hard_link(&path, &link).or_else(|_| fs::copy(&path, &link).map(drop)).or_path("write", &link)?;
     }
     sums.lock().add(&content.sums);
@@ -313,20 +315,19 @@ fn write_storage(
 }
 
 /// Writes files that no list names: two storages that were rewritten under another id, and a storage of a
-/// removed slot. An archive of any of them would have accounts that the state does not have. Returns the number
-/// of bytes written.
+/// removed slot. An archive that contains any of them is wrong. Returns the number of bytes written.
 fn write_stale_files(layout: &SynthLayout, ledger: &Path, count: u64) -> Result<u64> {
-    let mut written = 0;
-    let small_storage = (0..count).min_by_key(|storage| layout.target_bytes(*storage).abs_diff(4096)).unwrap_or(0);
+    let mut written_bytes = 0;
+    let small_storage = (0..count).min_by_key(|storage| layout.new_account_bytes(*storage).abs_diff(4096)).unwrap_or(0);
     let content = build_storage(layout, small_storage, Vec::new()).or_path("make", ledger)?.bytes;
     let first_id = layout.id(count - 1) + 10;
     let slots = [SynthLayout::slot(small_storage), SynthLayout::slot(count / 2), SynthLayout::slot(count - 1) + 1];
     for (slot, id) in slots.into_iter().zip(first_id..) {
-        let path = StateDirectory::storage_path(ledger, slot, id);
+        let path = LedgerWriter::storage_path(ledger, slot, id);
         fs::write(&path, &content).or_path("write", &path)?;
-        written += content.len() as u64;
+        written_bytes += content.len() as u64;
     }
-    Ok(written)
+    Ok(written_bytes)
 }
 
 #[cfg(test)]

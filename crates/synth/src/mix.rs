@@ -89,7 +89,7 @@ mod tests {
     use super::AccountMix::{Empty, Mainnet, Nfts, Programs, Random, Tokens};
 
     #[test]
-    fn shares_take_nearly_all_of_a_mix() {
+    fn shares_add_up_to_nearly_all_accounts() {
         for mix in [Mainnet, Tokens, Nfts, Programs, Empty, Random] {
             let sum: u64 = mix.shares().iter().map(|(share, _)| share).sum();
             assert!((86_000..=100_000).contains(&sum), "{mix:?}: {sum}");

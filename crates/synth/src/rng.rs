@@ -30,14 +30,15 @@ impl Rng {
         self.pick(1000) < permille
     }
 
-    /// Chooses an item in proportion to its share of `all`. Returns `None` for the rest of `all`.
-    pub fn pick_weighted<T>(&mut self, all: u64, items: impl Iterator<Item = (u64, T)>) -> Option<T> {
-        let mut rest = self.pick(all);
+    /// Chooses an item in proportion to its share of `total`. Returns `None` for the part of `total` that is
+    /// not the share of any item.
+    pub fn pick_weighted<T>(&mut self, total: u64, items: impl Iterator<Item = (u64, T)>) -> Option<T> {
+        let mut position = self.pick(total);
         for (share, item) in items {
-            if rest < share {
+            if position < share {
                 return Some(item);
             }
-            rest -= share;
+            position -= share;
         }
         None
     }
@@ -86,7 +87,7 @@ mod tests {
         let mut rng = Rng::new(7);
         let ranks: Vec<u64> = (0..10_000).map(|_| rng.zipf(20)).collect();
         assert!(ranks.iter().all(|rank| *rank < 1 << 20));
-        // One in 20 draws gives the first rank.
+        // One in 20 draws is the first rank.
         let first = ranks.iter().filter(|rank| **rank == 0).count();
         assert!((400..600).contains(&first), "{first}");
     }

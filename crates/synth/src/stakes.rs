@@ -28,7 +28,7 @@ pub const EPOCHS: u64 = 6;
 /// Smallest size of a bank file, unless a sixteenth of the storages is less. In a smaller file, blockhashes
 /// would outweigh stakes.
 const BANK_BYTES_MIN: u64 = 400 * 1024;
-const STORAGES_PER_BANK: u64 = 409;
+const STORAGE_BYTES_PER_BANK_BYTE: u64 = 409;
 const DELEGATION_BYTES: u64 = 104;
 const VOTE_ACCOUNT_BYTES: u64 = VOTE_BYTES + 97;
 /// Bytes that a voter adds to an epoch's nodes and authorized voters.
@@ -40,11 +40,12 @@ impl StakeCounts {
     /// Chooses the counts for a ledger of this size. The bank file takes the same share of the ledger as
     /// on mainnet.
     pub fn new(storage_bytes: u64, storage_count: u64) -> Self {
-        let whole = (storage_bytes / STORAGES_PER_BANK).max(BANK_BYTES_MIN.min(storage_bytes / 16));
-        let fixed = OTHER_BYTES + storage_count * 32;
-        let each = whole.saturating_sub(fixed).max(whole / 4) / (EPOCHS + 1);
-        let voters = (each / 6 / VOTE_ACCOUNT_BYTES).clamp(1, VOTERS_MAX);
-        let delegations = each.saturating_sub(voters * (VOTE_ACCOUNT_BYTES + VOTER_ENTRY_BYTES)) / DELEGATION_BYTES;
+        let bank_bytes = (storage_bytes / STORAGE_BYTES_PER_BANK_BYTE).max(BANK_BYTES_MIN.min(storage_bytes / 16));
+        let other_bytes = OTHER_BYTES + storage_count * 32;
+        let stakes_bytes = bank_bytes.saturating_sub(other_bytes).max(bank_bytes / 4) / (EPOCHS + 1);
+        let voters = (stakes_bytes / 6 / VOTE_ACCOUNT_BYTES).clamp(1, VOTERS_MAX);
+        let voter_bytes = voters * (VOTE_ACCOUNT_BYTES + VOTER_ENTRY_BYTES);
+        let delegations = stakes_bytes.saturating_sub(voter_bytes) / DELEGATION_BYTES;
         Self { voters, delegations: delegations.max(voters) }
     }
 
@@ -52,11 +53,11 @@ impl StakeCounts {
     /// logarithm to base 2. Interpolates [`VOTER_BITS_PERMILLE`].
     fn voter_bits_permille(self) -> u64 {
         let [first, .., last] = VOTER_BITS_PERMILLE;
-        let at = log2_permille(self.delegations).clamp(first.0, last.0);
+        let delegation_bits = log2_permille(self.delegations).clamp(first.0, last.0);
         let pairs = VOTER_BITS_PERMILLE.windows(2);
-        let pair = pairs.map(|pair| (pair[0], pair[1])).find(|(_, high)| at <= high.0);
+        let pair = pairs.map(|pair| (pair[0], pair[1])).find(|(_, high)| delegation_bits <= high.0);
         let (low, high) = pair.unwrap_or((first, last));
-        low.1 + (high.1 - low.1) * (at - low.0) / (high.0 - low.0)
+        low.1 + (high.1 - low.1) * (delegation_bits - low.0) / (high.0 - low.0)
     }
 }
 
@@ -95,6 +96,7 @@ const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
 pub struct SynthStakes {
     universe: Universe,
     pub counts: StakeCounts,
+    /// Number of the sample of vote accounts and delegations.
     sample: u64,
     epoch: u64,
     slot: u64,
@@ -157,7 +159,7 @@ impl SynthStakes {
     }
 
     pub fn delegations(&self) -> impl ExactSizeIterator<Item = SynthDelegation> + '_ {
-        (0..self.counts.delegations as usize).map(|at| self.delegation(at as u64))
+        (0..self.counts.delegations as usize).map(|number| self.delegation(number as u64))
     }
 
     /// Returns the vote accounts with their effective stake. Stakes take and lose effect in the epoch after the
@@ -240,23 +242,23 @@ mod tests {
     #[test]
     fn stake_accounts_agree_with_their_delegations() {
         let stakes = stakes(100);
-        for at in 0..100 {
-            let delegation = stakes.delegation(at);
-            let OtherAccount { pubkey, lamports, data, .. } = stakes.stake_account(at);
+        for number in 0..100 {
+            let delegation = stakes.delegation(number);
+            let OtherAccount { pubkey, lamports, data, .. } = stakes.stake_account(number);
             assert_eq!(pubkey, delegation.stake_account);
-            let number = |from: usize| u64::from_le_bytes(data[from..from + 8].try_into().expect("8 bytes"));
+            let u64_at = |offset: usize| u64::from_le_bytes(data[offset..offset + 8].try_into().expect("8 bytes"));
             assert_eq!((data.len(), &data[..4]), (200, &[2, 0, 0, 0][..]));
-            assert_eq!(lamports, number(4) + delegation.lamports);
+            assert_eq!(lamports, u64_at(4) + delegation.lamports);
             assert_eq!(data[124..156], stakes.vote_address(delegation.voter));
-            let numbers = [156, 164, 172, 188].map(number);
+            let fields = [156, 164, 172, 188].map(u64_at);
             let expected = [
                 delegation.lamports,
                 delegation.activation_epoch,
                 delegation.deactivation_epoch,
                 delegation.credits_observed,
             ];
-            assert_eq!(numbers, expected);
-            assert_eq!(f64::from_bits(number(180)), staking::WARMUP_RATE);
+            assert_eq!(fields, expected);
+            assert_eq!(f64::from_bits(u64_at(180)), staking::WARMUP_RATE);
         }
         for (number, voter) in (0..).zip(stakes.voters()) {
             assert_eq!(stakes.vote_account(number).data[4..36], voter.node);

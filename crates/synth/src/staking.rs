@@ -25,7 +25,7 @@ pub struct SynthDelegation {
 pub const WARMUP_RATE: f64 = 0.25;
 
 /// Writes a stake account that is not delegated: state, rent reserve, staker, withdrawer, lockup.
-/// `stakes` writes delegated stake accounts, which are in the bank file, too.
+/// [`write_delegated_stake`] writes delegated stake accounts, which are in the bank file, too.
 pub fn write_stake(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&1u32.to_le_bytes());
     write_stake_owner(rngs.universe, &mut rngs.account, out);
@@ -70,16 +70,16 @@ pub fn write_vote_account(account_rng: &mut Rng, slot_rng: &mut Rng, slot: u64, 
     out.push([0, 5, 7, 8, 10, 100][account_rng.pick(6) as usize]);
     // Half of all vote accounts no longer vote: their last vote was long ago.
     let is_active = account_rng.chance(500);
-    let last = if is_active { slot - 1 - slot_rng.pick(32) } else { slot - account_rng.log_uniform(27) };
+    let last_vote = if is_active { slot - 1 - slot_rng.pick(32) } else { slot - account_rng.log_uniform(27) };
     out.extend_from_slice(&31u64.to_le_bytes());
     for depth in 0..31u64 {
         out.push(1 + slot_rng.zipf(2) as u8);
-        out.extend_from_slice(&(last - (30 - depth)).to_le_bytes());
+        out.extend_from_slice(&(last_vote - (30 - depth)).to_le_bytes());
         out.extend_from_slice(&((31 - depth) as u32).to_le_bytes());
     }
     out.push(1);
-    let last_epoch = chain::epoch_of(last);
-    push_u64s(out, &[last - 31, 1, last_epoch]);
+    let last_epoch = chain::epoch_of(last_vote);
+    push_u64s(out, &[last_vote - 31, 1, last_epoch]);
     out.extend_from_slice(&node);
     out.extend_from_slice(&[0; 32 * 48]);
     push_u64s(out, &[31]);
@@ -92,5 +92,5 @@ pub fn write_vote_account(account_rng: &mut Rng, slot_rng: &mut Rng, slot: u64, 
         push_u64s(out, &[last_epoch - back, credits + earned, credits]);
         credits += earned;
     }
-    push_u64s(out, &[last, chain::unix_time_of(last)]);
+    push_u64s(out, &[last_vote, chain::unix_time_of(last_vote)]);
 }

@@ -10,43 +10,64 @@ pub const PROGRAM_BYTES: u64 = 36;
 const LOOKUP_TABLE_HEADER_BYTES: u64 = 56;
 const CODE_HEADER_BYTES: u64 = 45;
 
-/// Weight; owner; length of the data; number of unique addresses, and number of addresses after them that many
-/// accounts share (markets, mints); number of integers; then an array that takes the rest of the data: the size
-/// of its elements, and how many of 1,000 elements are in use on average. The other elements are zero.
-struct Template(u64, [u8; 32], u64, (u64, u64), u64, (u64, u64));
+/// Layout of the state of a program. An array fills the bytes after the integers.
+struct Template {
+    weight: u64,
+    owner: [u8; 32],
+    data_len: u64,
+    /// Number of addresses to which no other account refers.
+    unique_keys: u64,
+    /// Number of addresses to which many accounts refer, such as markets and mints.
+    shared_keys: u64,
+    integers: u64,
+    element_bytes: u64,
+    /// Number of 1,000 elements that are in use on average. The other elements are zero.
+    used_permille: u64,
+}
+
+const fn template(
+    weight: u64,
+    owner: [u8; 32],
+    data_len: u64,
+    [unique_keys, shared_keys]: [u64; 2],
+    integers: u64,
+    [element_bytes, used_permille]: [u64; 2],
+) -> Template {
+    Template { weight, owner, data_len, unique_keys, shared_keys, integers, element_bytes, used_permille }
+}
 
 const TEMPLATES: [Template; 18] = [
-    Template(900, keys::PUMP_FUN, 150, (1, 0), 5, (8, 0)), // bonding curve
-    Template(1000, keys::JUPITER_DISTRIBUTOR, 104, (1, 1), 3, (8, 0)), // airdrop claim
-    Template(360, keys::WHIRLPOOL, 216, (1, 1), 4, (24, 200)), // position
-    Template(600, keys::NAME_SERVICE, 112, (2, 0), 1, (8, 0)), // domain name
-    Template(270, keys::DRIFT, 240, (1, 1), 6, (8, 100)),  // trader's statistics
-    Template(90, keys::DRIFT, 4376, (1, 1), 12, (40, 300)), // trader's positions
-    Template(90, keys::OPENBOOK, 3228, (1, 1), 4, (16, 300)), // open orders
-    Template(120, keys::RAYDIUM_AMM, 752, (9, 3), 22, (8, 50)), // pool
-    Template(60, keys::RAYDIUM_CLMM, 1544, (4, 3), 20, (24, 60)), // pool
-    Template(24, keys::RAYDIUM_CLMM, 10_240, (0, 1), 1, (168, 300)), // tick array
-    Template(24, keys::WHIRLPOOL, 9_988, (0, 1), 1, (113, 350)), // tick array
-    Template(36, keys::METEORA, 10_136, (0, 1), 2, (144, 500)), // bin array
-    Template(40, keys::METEORA, 8_120, (1, 1), 3, (112, 400)), // position
-    Template(48, keys::SOLEND, 1_300, (1, 1), 8, (88, 350)), // obligation
-    Template(36, keys::KAMINO, 3_344, (1, 1), 12, (136, 350)), // obligation
-    Template(6, keys::KAMINO, 8_624, (6, 4), 60, (32, 60)), // reserve
-    Template(4, keys::OPENBOOK, 65_548, (0, 1), 4, (72, 500)), // order book
-    Template(1, keys::OPENBOOK, 262_156, (0, 1), 3, (88, 100)), // event queue
+    template(900, keys::PUMP_FUN, 150, [1, 0], 5, [8, 0]), // bonding curve
+    template(1000, keys::JUPITER_DISTRIBUTOR, 104, [1, 1], 3, [8, 0]), // airdrop claim
+    template(360, keys::WHIRLPOOL, 216, [1, 1], 4, [24, 200]), // position
+    template(600, keys::NAME_SERVICE, 112, [2, 0], 1, [8, 0]), // domain name
+    template(270, keys::DRIFT, 240, [1, 1], 6, [8, 100]),  // trader's statistics
+    template(90, keys::DRIFT, 4376, [1, 1], 12, [40, 300]), // trader's positions
+    template(90, keys::OPENBOOK, 3228, [1, 1], 4, [16, 300]), // open orders
+    template(120, keys::RAYDIUM_AMM, 752, [9, 3], 22, [8, 50]), // pool
+    template(60, keys::RAYDIUM_CLMM, 1544, [4, 3], 20, [24, 60]), // pool
+    template(24, keys::RAYDIUM_CLMM, 10_240, [0, 1], 1, [168, 300]), // tick array
+    template(24, keys::WHIRLPOOL, 9_988, [0, 1], 1, [113, 350]), // tick array
+    template(36, keys::METEORA, 10_136, [0, 1], 2, [144, 500]), // bin array
+    template(40, keys::METEORA, 8_120, [1, 1], 3, [112, 400]), // position
+    template(48, keys::SOLEND, 1_300, [1, 1], 8, [88, 350]), // obligation
+    template(36, keys::KAMINO, 3_344, [1, 1], 12, [136, 350]), // obligation
+    template(6, keys::KAMINO, 8_624, [6, 4], 60, [32, 60]), // reserve
+    template(4, keys::OPENBOOK, 65_548, [0, 1], 4, [72, 500]), // order book
+    template(1, keys::OPENBOOK, 262_156, [0, 1], 3, [88, 100]), // event queue
 ];
 
 pub fn pick_template(rng: &mut Rng) -> u8 {
-    let weights = || TEMPLATES.iter().map(|template| template.0);
+    let weights = || TEMPLATES.iter().map(|template| template.weight);
     rng.pick_weighted(weights().sum(), weights().zip(0..)).unwrap_or_default()
 }
 
 pub fn state_bytes(template: u8) -> u64 {
-    TEMPLATES[usize::from(template)].2
+    TEMPLATES[usize::from(template)].data_len
 }
 
 pub fn state_owner(template: u8) -> [u8; 32] {
-    TEMPLATES[usize::from(template)].1
+    TEMPLATES[usize::from(template)].owner
 }
 
 /// Draws an integer as in program state: often 0, or a time, a price, a balance.
@@ -61,7 +82,7 @@ fn draw_integer(rng: &mut Rng) -> u64 {
 
 /// Writes 8 bytes that identify the type, addresses, integers, and an array that is partly in use.
 pub fn write_state(rngs: &mut AccountRngs<'_>, template: u8, out: &mut Vec<u8>) {
-    let Template(_, _, data_len, (unique_keys, shared_keys), integers, (element_bytes, used)) =
+    let Template { data_len, unique_keys, shared_keys, integers, element_bytes, used_permille, .. } =
         TEMPLATES[usize::from(template)];
     let end = out.len() + data_len as usize;
     out.extend_from_slice(&rngs.universe.number(keys::MARKETS, u64::MAX - u64::from(template)).to_le_bytes());
@@ -81,9 +102,9 @@ pub fn write_state(rngs: &mut AccountRngs<'_>, template: u8, out: &mut Vec<u8>) 
     out.truncate(end);
     // Some arrays are full, most are nearly empty.
     let used_permille = match rngs.account.pick(8) {
-        0 => 1000.min(used * 4),
-        1..4 => used,
-        _ => used / 4,
+        0 => 1000.min(used_permille * 4),
+        1..4 => used_permille,
+        _ => used_permille / 4,
     };
     while out.len() + element_bytes as usize <= end {
         let element_end = out.len() + element_bytes as usize;
@@ -156,9 +177,9 @@ pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: 
     const OPCODES: [u8; 16] =
         [0x79, 0x7b, 0xbf, 0x07, 0xb7, 0x15, 0x85, 0x55, 0x61, 0x63, 0x0f, 0x71, 0x73, 0x05, 0x67, 0x77];
     let length = end - start;
-    let texts = start + length * 3 / 4;
-    let zeros = if rng.chance(300) { end - length / 10 } else { end };
-    while out.len() < texts {
+    let texts_start = start + length * 3 / 4;
+    let zeros_start = if rng.chance(300) { end - length / 10 } else { end };
+    while out.len() < texts_start {
         if out.len() - start > 4096 && rng.chance(200) {
             let back = 8 * (1 + rng.log_uniform(9)) as usize;
             let from = out.len() - back;
@@ -174,7 +195,7 @@ pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: 
         out.extend_from_slice(&offset.to_le_bytes());
         out.extend_from_slice(&immediate.to_le_bytes());
     }
-    out.truncate(texts);
+    out.truncate(texts_start);
     const WORDS: [&str; 16] = [
         "account ",
         "overflow ",
@@ -193,13 +214,13 @@ pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: 
         "index ",
         "mint ",
     ];
-    while out.len() < zeros {
+    while out.len() < zeros_start {
         match rng.pick(4) {
             0 => out.extend_from_slice(&rng.next().to_le_bytes()),
             1 => out.extend_from_slice(&(0x1_0000_0000 + 8 * rng.log_uniform(16)).to_le_bytes()),
             _ => out.extend_from_slice(WORDS[rng.pick(16) as usize].as_bytes()),
         }
     }
-    out.truncate(zeros);
+    out.truncate(zeros_start);
     out.resize(end, 0);
 }

@@ -31,19 +31,20 @@ const BLOCKHASHES_PER_SLOT_MAX: u64 = 40;
 /// 300 blocks.
 pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, to: impl Write) -> Result<()> {
     let mut out = FieldWriter(to);
-    let per_slot = (storage_bytes / STORAGE_BYTES_PER_TRANSACTION).clamp(1, TRANSACTIONS_PER_SLOT_MAX);
+    let transactions_per_slot = (storage_bytes / STORAGE_BYTES_PER_TRANSACTION).clamp(1, TRANSACTIONS_PER_SLOT_MAX);
     let oldest_blockhash = height + 1 - BLOCKHASHES;
     out.u64s(&[STATUS_CACHE_SLOTS_MAX])?;
-    for height in (0..STATUS_CACHE_SLOTS_MAX).map(|back| height - back) {
-        let mut rng = Rng::new(universe.number(PURPOSE_RESULTS, height));
-        out.u64s(&[chain::slot_at(height)])?;
-        out.bytes(&[1])?;
+    for block_height in (0..STATUS_CACHE_SLOTS_MAX).map(|back| height - back) {
+        let mut rng = Rng::new(universe.number(PURPOSE_RESULTS, block_height));
+        out.u64s(&[chain::slot_at(block_height)])?;
+        out.bytes(&[1])?; // the slot is a root
         // Transactions use blockhashes of blocks before their own, and mostly the same few.
-        let count = (1 + rng.pick(per_slot.min(BLOCKHASHES_PER_SLOT_MAX))).min(height - oldest_blockhash);
+        let count = 1 + rng.pick(transactions_per_slot.min(BLOCKHASHES_PER_SLOT_MAX));
+        let count = count.min(block_height - oldest_blockhash);
         out.u64s(&[count])?;
         for index in 0..count {
-            let results = per_slot / count + u64::from(index < per_slot % count);
-            let blockhash_height = height - 1 - index;
+            let results = transactions_per_slot / count + u64::from(index < transactions_per_slot % count);
+            let blockhash_height = block_height - 1 - index;
             out.bytes(&chain::blockhash(universe, blockhash_height))?;
             out.u64s(&[universe.number(PURPOSE_OFFSET, blockhash_height) % OFFSET_COUNT, results])?;
             write_results(&mut out, &mut rng, results)?;

@@ -45,14 +45,14 @@ impl Sums {
 pub struct StateSums {
     pub both: Sums,
     pub full: Sums,
-    pub newer: Sums,
+    pub incremental: Sums,
 }
 
 impl StateSums {
     pub fn add(&mut self, other: &Self) {
         self.both.add(&other.both);
         self.full.add(&other.full);
-        self.newer.add(&other.newer);
+        self.incremental.add(&other.incremental);
     }
 }
 
@@ -61,20 +61,20 @@ pub struct ObsoleteRecord {
     pub offset: u64,
     pub data_len: u64,
     pub slot: u64,
-    /// True if the record is obsolete in the full state too, not only in the incremental state.
-    pub in_full_state: bool,
+    /// False if the record is obsolete only in the incremental state.
+    pub is_obsolete_in_full_state: bool,
 }
 
 impl ObsoleteRecord {
     /// Returns the number of bytes by which a storage shrinks when this record is cut out.
-    pub fn cut_bytes(&self, storage_length: u64) -> u64 {
-        record_bytes(self.data_len).min(storage_length - self.offset)
+    pub fn cut_bytes(&self, storage_bytes: u64) -> u64 {
+        record_bytes(self.data_len).min(storage_bytes - self.offset)
     }
 }
 
 pub struct StorageRecords {
     /// Length of the storage without the padding of its last record.
-    pub length: u64,
+    pub length_bytes: u64,
     pub obsolete: Vec<ObsoleteRecord>,
 }
 
@@ -92,15 +92,15 @@ pub fn build_storage(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> 
     let is_incremental = layout.is_incremental(storage);
 
     // Accounts that first appear here come first.
-    let newer_storage = layout.replacing_storage(storage);
+    let replacing_storage = layout.replacing_storage(storage);
     for (origin, shape) in layout.new_accounts(storage) {
         let offset = start_record(&mut bytes);
         let header = universe.write_record(origin, 0, shape, &mut bytes);
         let data = &bytes[offset + RECORD_HEADER_BYTES..];
-        let mut mark_obsolete = |replacing_storage, in_full_state| {
+        let mut mark_obsolete = |replacing_storage, is_obsolete_in_full_state| {
             let offset = offset as u64;
             let slot = SynthLayout::slot(replacing_storage);
-            obsolete.push(ObsoleteRecord { offset, data_len: shape.data_len, slot, in_full_state });
+            obsolete.push(ObsoleteRecord { offset, data_len: shape.data_len, slot, is_obsolete_in_full_state });
         };
         if let Some(change) = layout.change_within_state(origin, shape) {
             if change.is_obsolete
@@ -109,12 +109,12 @@ pub fn build_storage(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> 
                 mark_obsolete(newer_storage, !is_incremental);
             }
         } else if is_incremental {
-            sums.newer.add_account(&header, data);
-        } else if let Some(newer_storage) = newer_storage
+            sums.incremental.add_account(&header, data);
+        } else if let Some(replacing_storage) = replacing_storage
             && let Some(change) = layout.change_between_states(origin, shape)
         {
             if change.is_obsolete {
-                mark_obsolete(newer_storage, false);
+                mark_obsolete(replacing_storage, false);
             }
             sums.full.add_account(&header, data);
         } else {
@@ -127,7 +127,7 @@ pub fn build_storage(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> 
         Successor::Version => {
             let offset = start_record(&mut bytes);
             let header = universe.write_record(origin, 1 + u64::from(is_incremental), shape, &mut bytes);
-            let sums = if is_incremental { &mut sums.newer } else { &mut sums.both };
+            let sums = if is_incremental { &mut sums.incremental } else { &mut sums.both };
             sums.add_account(&header, &bytes[offset + RECORD_HEADER_BYTES..]);
         }
         Successor::Tombstone => {
@@ -159,10 +159,10 @@ pub fn build_storage(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> 
 
     // Agave marks records when they are replaced, so they are not in the order in which they are stored.
     obsolete.sort_by_key(|record| (record.slot, record.offset.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-    let length = bytes.len() as u64;
-    bytes.resize(align8(length) as usize, 0);
+    let length_bytes = bytes.len() as u64;
+    bytes.resize(align8(length_bytes) as usize, 0);
     write_meaningless_bytes(layout, storage, &mut bytes);
-    Ok(Storage { bytes, records: StorageRecords { length, obsolete }, sums })
+    Ok(Storage { bytes, records: StorageRecords { length_bytes, obsolete }, sums })
 }
 
 /// Writes the accounts that must agree with the bank file: stake accounts in the storages of the
@@ -176,8 +176,8 @@ fn write_other_accounts(
     obsolete: &mut Vec<ObsoleteRecord>,
 ) -> Result<()> {
     let stakes = layout.stakes(storage);
-    for at in layout.delegations(storage) {
-        let account = stakes.stake_account(at);
+    for number in layout.delegations(storage) {
+        let account = stakes.stake_account(number);
         start_record(bytes);
         let header = account.write_record(bytes);
         sums.both.add_account(&header, &account.data);
@@ -185,17 +185,17 @@ fn write_other_accounts(
     if !layout.is_last(storage) {
         return Ok(());
     }
-    let newest_storage = layout.count() - 1;
+    let newest_storage = layout.storage_count() - 1;
     let sysvars = sysvars(&layout.universe, SynthLayout::height(storage), &stakes)?;
     let vote_accounts = (0..stakes.counts.voters).map(|voter| stakes.vote_account(voter));
     for account in sysvars.into_iter().chain(vote_accounts) {
         let offset = start_record(bytes) as u64;
         let header = account.write_record(bytes);
-        let sums = if layout.is_incremental(storage) { &mut sums.newer } else { &mut sums.full };
+        let sums = if layout.is_incremental(storage) { &mut sums.incremental } else { &mut sums.full };
         sums.add_account(&header, &account.data);
         if storage < newest_storage {
             let slot = SynthLayout::slot(newest_storage);
-            obsolete.push(ObsoleteRecord { offset, data_len: header.data_len, slot, in_full_state: false });
+            obsolete.push(ObsoleteRecord { offset, data_len: header.data_len, slot, is_obsolete_in_full_state: false });
         }
     }
     Ok(())
@@ -219,9 +219,9 @@ fn write_meaningless_bytes(layout: &SynthLayout, storage: u64, bytes: &mut [u8])
     let mut write_version = 1_000_000_000_000 + storage * 5_000;
     let mut rng = Rng::new(number(PURPOSE_PADDING));
     let mut garbage = [0; 7];
-    let mut at = 0;
-    while let Some(header) = bytes[at..].first_chunk_mut::<RECORD_HEADER_BYTES>() {
-        at += RecordHeader::parse(header).stored_bytes() as usize;
+    let mut offset = 0;
+    while let Some(header) = bytes[offset..].first_chunk_mut::<RECORD_HEADER_BYTES>() {
+        offset += RecordHeader::parse(header).stored_bytes() as usize;
         if has_write_versions {
             header[..8].copy_from_slice(&write_version.to_le_bytes());
             write_version += 1 + rng.zipf(3);

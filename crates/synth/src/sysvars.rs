@@ -87,11 +87,11 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result
     ])
 }
 
-/// Writes the slot history at a slot: a tag, the number of 64-bit words, a bit for each slot, the number of
+/// Writes the slot history at the newest slot: a tag, the number of 64-bit words, a bit for each slot, the number of
 /// bits, and the next slot. `bits[slot % SLOT_HISTORY_SLOTS]` is 1 if a slot has a block.
-fn write_slot_history(newest: u64, out: &mut FieldWriter<Vec<u8>>) -> Result<()> {
+fn write_slot_history(newest_slot: u64, out: &mut FieldWriter<Vec<u8>>) -> Result<()> {
     let mut blocks = vec![0u64; SLOT_HISTORY_SLOTS as usize / 64];
-    for slot in newest + 1 - SLOT_HISTORY_SLOTS..=newest {
+    for slot in newest_slot + 1 - SLOT_HISTORY_SLOTS..=newest_slot {
         if chain::has_block(slot) {
             let bit = slot % SLOT_HISTORY_SLOTS;
             blocks[bit as usize / 64] |= 1 << (bit % 64);
@@ -100,7 +100,7 @@ fn write_slot_history(newest: u64, out: &mut FieldWriter<Vec<u8>>) -> Result<()>
     out.bytes(&[1])?;
     out.u64s(&[blocks.len() as u64])?;
     out.u64s(&blocks)?;
-    out.u64s(&[SLOT_HISTORY_SLOTS, newest + 1])
+    out.u64s(&[SLOT_HISTORY_SLOTS, newest_slot + 1])
 }
 
 #[cfg(test)]

@@ -36,9 +36,11 @@ pub fn metadata_bytes(rng: &mut Rng) -> u64 {
 
 fn draw_mint(rngs: &mut AccountRngs<'_>) -> [u8; 32] {
     let rank = match rngs.account.pick(1000) {
-        0..MINT_POPULAR => rngs.account.zipf(4),
+        0..POPULAR_MINT_PERMILLE => rngs.account.zipf(4),
         // During launches and airdrops, many accounts of a mint are made within hours.
-        pick if pick < MINT_POPULAR + MINT_RECENT => draw_recent_rank(rngs, keys::MINTS, MINTS_RECENT),
+        pick if pick < POPULAR_MINT_PERMILLE + RECENT_MINT_PERMILLE => {
+            draw_recent_rank(rngs, keys::MINTS, RECENT_MINTS)
+        }
         _ => rngs.account.zipf(26),
     };
     rngs.universe.shared_key(keys::MINTS, rank)
@@ -46,26 +48,28 @@ fn draw_mint(rngs: &mut AccountRngs<'_>) -> [u8; 32] {
 
 /// Draws one of `count` ranks that accounts of the same time share.
 fn draw_recent_rank(rngs: &mut AccountRngs<'_>, purpose: u64, count: u64) -> u64 {
-    let season = rngs.universe.number(purpose, rngs.neighbourhood / SEASON_STORAGES) >> 16;
+    let season = rngs.universe.number(purpose, rngs.storage / SEASON_STORAGES) >> 16;
     season + rngs.account.pick(count)
 }
 
 /// Number of consecutive storages that count as written at the same time.
 const SEASON_STORAGES: u64 = 64;
-/// Number of token accounts among 1,000 whose mint is popular, and number whose mint is in use at the time.
-const MINT_POPULAR: u64 = 270;
-const MINT_RECENT: u64 = 100;
-const MINTS_RECENT: u64 = 768;
-const OWNER_BUSY: u64 = 60;
-const OWNER_RECENT: u64 = 50;
-const OWNERS_RECENT: u64 = 768;
+/// Numbers of token accounts among 1,000 whose mint is popular, or in use at the time.
+const POPULAR_MINT_PERMILLE: u64 = 270;
+const RECENT_MINT_PERMILLE: u64 = 100;
+const RECENT_MINTS: u64 = 768;
+const BUSY_OWNER_PERMILLE: u64 = 60;
+const RECENT_OWNER_PERMILLE: u64 = 50;
+const RECENT_OWNERS: u64 = 768;
 
 /// Draws an owner: usually a wallet that owns one account, otherwise a busy owner (the authority of a pool, a
 /// bot, an exchange), or an owner of many accounts of the same time.
 fn draw_owner(rngs: &mut AccountRngs<'_>) -> [u8; 32] {
     let rank = match rngs.account.pick(1000) {
-        0..OWNER_BUSY => rngs.account.zipf(16),
-        pick if pick < OWNER_BUSY + OWNER_RECENT => draw_recent_rank(rngs, keys::WALLETS, OWNERS_RECENT),
+        0..BUSY_OWNER_PERMILLE => rngs.account.zipf(16),
+        pick if pick < BUSY_OWNER_PERMILLE + RECENT_OWNER_PERMILLE => {
+            draw_recent_rank(rngs, keys::WALLETS, RECENT_OWNERS)
+        }
         _ => return rngs.account.key(),
     };
     rngs.universe.shared_key(keys::WALLETS, rank)
@@ -140,17 +144,17 @@ pub fn write_mint(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
 /// the metadata itself (update authority, mint, name, symbol, URI, no other fields).
 pub fn write_mint_2022(rngs: &mut AccountRngs<'_>, end: usize, out: &mut Vec<u8>) {
     let name_bytes = end - out.len() - MINT_2022_BYTES as usize;
-    let padded = out.len() + 165;
+    let padded_end = out.len() + 165;
     write_mint(rngs, out);
-    out.resize(padded, 0);
+    out.resize(padded_end, 0);
     let keys = [rngs.account.key(), rngs.account.key()].concat();
     out.extend_from_slice(&[1, 18, 0, 64, 0]);
     out.extend_from_slice(&keys);
     out.extend_from_slice(&19u16.to_le_bytes());
     out.extend_from_slice(&((end - out.len() - 2) as u16).to_le_bytes());
     out.extend_from_slice(&keys);
-    let words: String = (0..8).map(|_| SYLLABLES[rngs.account.pick(32) as usize]).collect();
-    push_text(out, &words.as_bytes()[..name_bytes], name_bytes);
+    let name: String = (0..8).map(|_| SYLLABLES[rngs.account.pick(32) as usize]).collect();
+    push_text(out, &name.as_bytes()[..name_bytes], name_bytes);
     let symbol: Vec<u8> = (0..SYMBOL_BYTES).map(|_| b'A' + rngs.account.pick(26) as u8).collect();
     push_text(out, &symbol, SYMBOL_BYTES);
     let mut uri = b"https://arweave.net/".to_vec();
@@ -163,8 +167,8 @@ pub fn write_mint_2022(rngs: &mut AccountRngs<'_>, end: usize, out: &mut Vec<u8>
 /// A collection has up to eight shared keys: its authority, its creators, its address.
 fn draw_collection(rngs: &AccountRngs<'_>) -> u64 {
     let mut rng = rngs.account.clone();
-    let near = Rng::new(rngs.universe.number(keys::COLLECTIONS, rngs.neighbourhood / 4)).pick(1 << 16);
-    if rng.chance(500) { near + rng.zipf(6) } else { rng.zipf(16) }
+    let nearby_collection = Rng::new(rngs.universe.number(keys::COLLECTIONS, rngs.storage / 4)).pick(1 << 16);
+    if rng.chance(500) { nearby_collection + rng.zipf(6) } else { rng.zipf(16) }
 }
 
 const SYLLABLES: [&str; 32] = [

@@ -21,7 +21,7 @@ pub struct Universe {
 pub struct AccountRngs<'a> {
     pub universe: &'a Universe,
     /// Storage in which the account first appears. Accounts of neighbouring storages resemble each other.
-    pub neighbourhood: u64,
+    pub storage: u64,
     /// Stream for properties that all versions share, such as the mint and the owner.
     pub account: Rng,
     /// Stream for properties of this version, such as balances and counters.
@@ -33,6 +33,7 @@ impl Universe {
         Self { seed: derive_number(0x736c_6f74_7072_6573, seed), account_mix }
     }
 
+    /// Derives a number from the seed. Each `purpose` (`PURPOSE_…`, or a number in `keys`) has its own numbers.
     pub fn number(&self, purpose: u64, index: u64) -> u64 {
         derive_number(derive_number(self.seed, purpose), index)
     }
@@ -57,7 +58,7 @@ impl Universe {
         let seed = self.account_seed(origin);
         AccountRngs {
             universe: self,
-            neighbourhood: origin.storage,
+            storage: origin.storage,
             account: Rng::new(derive_number(seed, 2)),
             version: Rng::new(derive_number(seed, 3 + version)),
         }

@@ -14,6 +14,8 @@ use slotpress_format::{
 
 use super::*;
 
+type Key = [u8; 32];
+
 fn options(out_dir: &Path, size_bytes: u64) -> SynthOptions {
     SynthOptions::new(out_dir, size_bytes).seed(7u64).threads(2usize)
 }
@@ -46,17 +48,17 @@ struct ReadState {
     bank: BankFile,
     storages: Vec<(u64, Vec<u8>)>,
     file_bytes: u64,
-    obsolete: u64,
+    obsolete_count: u64,
 }
 
 fn read_state(state: &SynthState) -> ReadState {
     let bank_snapshot = state.ledger_dir.join(format!("snapshots/{}", state.slot));
-    let fastboot_version = fs::read(bank_snapshot.join("fastboot_version")).expect("the mark");
+    let fastboot_version = fs::read(bank_snapshot.join("fastboot_version")).expect("the fastboot version");
     assert!([b"3.0.0", b"3.1.0"].contains(&&fastboot_version[..].try_into().expect("5 bytes")));
     assert_eq!(fs::read(bank_snapshot.join("version")).expect("the version"), b"1.2.0");
-    let mut map: HashMap<(u64, u64), u64> = HashMap::new();
+    let mut storage_map: HashMap<(u64, u64), u64> = HashMap::new();
     let bank = read_bank_file(&bank_snapshot.join(state.slot.to_string()), &mut |item: StorageMapItem| {
-        assert_eq!(map.insert((item.slot, item.id), item.length_bytes), None, "once in the map");
+        assert_eq!(storage_map.insert((item.slot, item.id), item.length_bytes), None, "once in the map");
         Ok(())
     })
     .expect("the bank file reads to its end");
@@ -65,7 +67,7 @@ fn read_state(state: &SynthState) -> ReadState {
     let list = parse_storages_list(list).expect("the list");
     let obsolete_path = bank_snapshot.join("obsolete_accounts");
     let path = |slot, id| state.ledger_dir.join(format!("accounts/run/{slot}.{id}"));
-    let mut cuts = HashMap::new();
+    let mut summaries = HashMap::new();
     scan_obsolete_accounts(
         FieldReader::open(&obsolete_path, "the list").expect("the list"),
         ObsoleteFormat::Wide,
@@ -76,72 +78,82 @@ fn read_state(state: &SynthState) -> ReadState {
             Some(StorageFile { slot, id, root: 0, file_bytes, modified_ns: 0, kind })
         },
         &mut |summary| {
-            cuts.insert((summary.slot, summary.id), summary);
+            summaries.insert((summary.slot, summary.id), summary);
             Ok(())
         },
     )
     .expect("the obsolete records");
     let has_map = fastboot_version == b"3.0.0";
-    assert_eq!((list.len(), map.len()), (cuts.len(), if has_map { list.len() } else { 0 }));
+    assert_eq!((list.len(), storage_map.len()), (summaries.len(), if has_map { list.len() } else { 0 }));
     assert_eq!(list.iter().map(|(slot, _)| slot).collect::<HashSet<_>>().len(), list.len(), "one storage per slot");
     assert_eq!(list.iter().map(|(_, id)| id).collect::<HashSet<_>>().len(), list.len(), "ids are unique");
 
     let lists = ObsoleteLists::open(obsolete_path, ObsoleteFormat::Wide).expect("the list");
     let mut storages = Vec::new();
     let mut file_bytes = 0;
-    let mut obsolete = 0;
+    let mut obsolete_count = 0;
     for (slot, id) in list {
         let content = fs::read(path(slot, u64::from(id))).expect("a storage of the list");
         file_bytes += content.len() as u64;
-        let cut = &cuts[&(slot, u64::from(id))];
-        obsolete += cut.count;
-        let kept = lists.read_kept_ranges(cut.list_offset, cut.count, content.len() as u64).expect("what is kept");
+        let summary = &summaries[&(slot, u64::from(id))];
+        obsolete_count += summary.count;
+        let kept_ranges = lists.read_kept_ranges(summary.list_offset, summary.count, content.len() as u64);
+        let kept_ranges = kept_ranges.expect("the kept ranges").into_iter();
         let mut bytes: Vec<u8> =
-            kept.into_iter().flat_map(|range| &content[range.start as usize..range.end as usize]).copied().collect();
+            kept_ranges.flat_map(|range| &content[range.start as usize..range.end as usize]).copied().collect();
         if has_map {
-            let length = map[&(slot, u64::from(id))];
+            let length = storage_map[&(slot, u64::from(id))];
             assert_eq!(bytes.len() as u64, align8(length), "storage {slot}.{id}");
             bytes.truncate(length as usize);
         }
         storages.push((slot, bytes));
     }
-    ReadState { bank, storages, file_bytes, obsolete }
+    ReadState { bank, storages, file_bytes, obsolete_count }
 }
 
 fn parse_records(storage: &[u8]) -> Vec<(RecordHeader, &[u8])> {
     let mut records = Vec::new();
-    let mut at = 0;
-    while at < storage.len() {
-        let header = storage[at..].first_chunk::<RECORD_HEADER_BYTES>().expect("a whole header");
+    let mut offset = 0;
+    while offset < storage.len() {
+        let header = storage[offset..].first_chunk::<RECORD_HEADER_BYTES>().expect("a whole header");
         let header = RecordHeader::parse(header);
-        let data = at + RECORD_HEADER_BYTES;
-        records.push((header, &storage[data..data + header.data_len as usize]));
-        at += header.stored_bytes() as usize;
+        let data_offset = offset + RECORD_HEADER_BYTES;
+        records.push((header, &storage[data_offset..data_offset + header.data_len as usize]));
+        offset += header.stored_bytes() as usize;
     }
     records
 }
 
-/// Computes a state from the newest record of each account, and compares it with the bank file and the report.
-fn assert_state_adds_up(state: &SynthState) -> ReadState {
-    let read = read_state(state);
-    let mut newest: HashMap<[u8; 32], (u64, RecordHeader, &[u8])> = HashMap::new();
+/// Returns the newest record of each account in the state.
+fn newest_accounts(read: &ReadState) -> HashMap<Key, (RecordHeader, &[u8])> {
+    let mut newest: HashMap<Key, (u64, RecordHeader, &[u8])> = HashMap::new();
     for (slot, storage) in &read.storages {
-        let mut seen = HashSet::new();
         for (header, data) in parse_records(storage) {
-            assert!(seen.insert(header.pubkey), "an address comes once in a storage");
-            assert!(header.executable <= 1);
-            assert!(header.lamports > 0 || header.pubkey != [0; 32]);
             let known = newest.entry(header.pubkey).or_insert((*slot, header, data));
             if known.0 < *slot {
                 *known = (*slot, header, data);
             }
         }
     }
+    newest.into_iter().map(|(key, (_, header, data))| (key, (header, data))).collect()
+}
+
+/// Computes a state from the newest record of each account, and compares it with the bank file and the report.
+fn assert_state_adds_up(state: &SynthState) -> ReadState {
+    let read = read_state(state);
+    for (_, storage) in &read.storages {
+        let mut seen = HashSet::new();
+        for (header, _) in parse_records(storage) {
+            assert!(seen.insert(header.pubkey), "an address occurs once in a storage");
+            assert!(header.executable <= 1);
+            assert!(header.lamports > 0 || header.pubkey != [0; 32]);
+        }
+    }
     let mut lattice = LatticeHash::default();
     let mut capitalization = 0;
     let mut accounts = 0;
     let mut data_bytes = 0;
-    for (_, header, data) in newest.values().filter(|(_, header, _)| header.lamports > 0) {
+    for (header, data) in newest_accounts(&read).values().filter(|(header, _)| header.lamports > 0) {
         lattice.add_account(&header.account(data));
         capitalization += header.lamports;
         accounts += 1;
@@ -155,7 +167,7 @@ fn assert_state_adds_up(state: &SynthState) -> ReadState {
     assert_eq!((state.accounts, state.storages), (accounts, read.storages.len() as u64));
     assert_eq!(read.bank.epoch(), read.bank.stakes_epoch);
     assert!(align8(state.storage_bytes) <= read.file_bytes);
-    assert!(read.obsolete > 0);
+    assert!(read.obsolete_count > 0);
     assert_eq!(read.storages.last().expect("storages").0, state.slot);
     read
 }
@@ -173,22 +185,22 @@ fn both_states_are_valid() {
     // A lifelike ledger has emptied storages, newer versions, closed accounts, and stale files.
     assert!(full.storages.iter().any(|(_, storage)| storage.is_empty()));
     let full_slots: HashSet<u64> = full.storages.iter().map(|(slot, _)| *slot).collect();
-    let old: HashSet<[u8; 32]> =
+    let full_addresses: HashSet<Key> =
         full.storages.iter().flat_map(|(_, storage)| parse_records(storage)).map(|(header, _)| header.pubkey).collect();
     let mut replaced = 0;
     let mut closed = 0;
     for (_, storage) in newer.storages.iter().filter(|(slot, _)| !full_slots.contains(slot)) {
-        for (header, _) in parse_records(storage).iter().filter(|(header, _)| old.contains(&header.pubkey)) {
+        for (header, _) in parse_records(storage).iter().filter(|(header, _)| full_addresses.contains(&header.pubkey)) {
             if header.lamports == 0 { closed += 1 } else { replaced += 1 }
         }
     }
     assert!(replaced > 500, "{replaced} replaced");
     assert!(closed > 100, "{closed} closed");
-    assert!(newer.obsolete > full.obsolete + 500);
-    let in_run = fs::read_dir(out.join("accounts/run")).expect("run").count();
-    assert_eq!(in_run, newer.storages.len() + 3);
-    let size: u64 =
-        newer.storages.iter().filter(|(slot, _)| !full_slots.contains(slot)).map(|(_, s)| s.len() as u64).sum();
+    assert!(newer.obsolete_count > full.obsolete_count + 500);
+    let file_count = fs::read_dir(out.join("accounts/run")).expect("run").count();
+    assert_eq!(file_count, newer.storages.len() + 3, "with three stale files");
+    let new_storages = newer.storages.iter().filter(|(slot, _)| !full_slots.contains(slot));
+    let size: usize = new_storages.map(|(_, storage)| storage.len()).sum();
     assert!((800_000..1_300_000).contains(&size), "the incremental state has {size} bytes");
 }
 
@@ -269,7 +281,7 @@ fn an_interrupted_run_leaves_nothing() {
 }
 
 /// Returns the compression ratio in frames of an archive's default size.
-fn ratio(content: &[u8], level: i32) -> f64 {
+fn compression_ratio(content: &[u8], level: i32) -> f64 {
     const FRAME_BYTES: usize = 8 << 20;
     let compressed: usize = content
         .par_chunks(FRAME_BYTES)
@@ -278,8 +290,8 @@ fn ratio(content: &[u8], level: i32) -> f64 {
     content.len() as f64 / compressed as f64
 }
 
-fn assert_is_near(measured: f64, published: f64, what: &str) {
-    assert!((measured / published - 1.0).abs() < 0.05, "{what}: {measured:.3}, not {published}");
+fn assert_is_near(measured: f64, published: f64, label: &str) {
+    assert!((measured / published - 1.0).abs() < 0.05, "{label}: {measured:.3}, not {published}");
 }
 
 /// Makes the bank file of a ledger of this size, without its storages.
@@ -298,7 +310,7 @@ fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
     let storage_map = (0..mapped_count).map(|index| {
         let storage = index as u64;
         let id = u64::from(layout.id(storage));
-        StorageMapItem { slot: SynthLayout::slot(storage), id, length_bytes: layout.target_bytes(storage) }
+        StorageMapItem { slot: SynthLayout::slot(storage), id, length_bytes: layout.new_account_bytes(storage) }
     });
     let mut bytes = Vec::new();
     bank.write(&mut bytes, &storage_map.collect::<Vec<_>>()).expect("a bank file");
@@ -315,7 +327,11 @@ fn the_bank_file_compresses_like_that_of_mainnet() {
         for agave in [AgaveVersion::V4_2, AgaveVersion::V4_4] {
             let bytes = bank_file(mib << 20, seed, agave);
             for (level, published) in BANK_RATIOS {
-                assert_is_near(ratio(&bytes, level), published, &format!("{mib} MiB, {agave:?}, level {level}"));
+                assert_is_near(
+                    compression_ratio(&bytes, level),
+                    published,
+                    &format!("{mib} MiB, {agave:?}, level {level}"),
+                );
             }
         }
     }
@@ -332,7 +348,7 @@ fn an_archive_compresses_like_that_of_mainnet() {
     let slot = state.slot;
     let bank = fs::read(temporary.path().join(format!("snapshots/{slot}/{slot}"))).expect("the bank file");
     for (level, published) in BANK_RATIOS {
-        assert_is_near(ratio(&bank, level), published, "the bank file");
+        assert_is_near(compression_ratio(&bank, level), published, "the bank file");
     }
     // As in a tar, each storage follows a header, and both are padded to 512 bytes.
     let mut archive = bank;
@@ -344,11 +360,11 @@ fn an_archive_compresses_like_that_of_mainnet() {
         archive.extend_from_slice(&storage);
     }
     for (level, published) in [(1, 3.47), (3, 3.64)] {
-        assert_is_near(ratio(&archive, level), published, "the archive");
+        assert_is_near(compression_ratio(&archive, level), published, "the archive");
     }
     // The slow level compresses only one frame, and is compared with level 1 on the same frame.
     assert_is_near(
-        ratio(&archive[..FRAME_BYTES], 10) / ratio(&archive[..FRAME_BYTES], 1),
+        compression_ratio(&archive[..FRAME_BYTES], 10) / compression_ratio(&archive[..FRAME_BYTES], 1),
         3.78 / 3.47,
         "level 10 to 1",
     );

@@ -41,24 +41,24 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 #[test]
 fn only_the_lists_differ() {
     let Ledgers { files, states } = make_ledgers();
-    let [old, hints, tagged] = &files[..] else { panic!("three") };
+    let [v4_2, v4_4, v4_5] = &files[..] else { panic!("three") };
     assert!(states.windows(2).all(|pair| (pair[0].slot, pair[0].hash) == (pair[1].slot, pair[1].hash)));
     let bank_snapshot = PathBuf::from(format!("snapshots/{}", states[0].slot));
     let path = |name: &str| bank_snapshot.join(name);
-    for newer in [hints, tagged] {
+    for newer in [v4_4, v4_5] {
         let differing: Vec<&PathBuf> =
-            newer.iter().filter(|(path, content)| old.get(*path) != Some(content)).map(|(path, _)| path).collect();
+            newer.iter().filter(|(path, content)| v4_2.get(*path) != Some(content)).map(|(path, _)| path).collect();
         assert!(differing.iter().all(|path| path.to_string_lossy().contains("snapshots/")), "{differing:?}");
-        assert_eq!(newer.len(), old.len() + 2, "startup hints in both states");
+        assert_eq!(newer.len(), v4_2.len() + 2, "startup hints in both states");
         let hints = &newer[&path("startup_hints")];
         assert_eq!((hints.len(), u64_at(hints, 0), u32_at(hints, 8)), (20, 1, 0));
         assert_eq!(u64_at(hints, 12), states[0].accounts);
     }
-    assert_eq!(hints[&path("storages_list")], old[&path("storages_list")]);
-    assert_eq!(hints[&path("obsolete_accounts")], old[&path("obsolete_accounts")]);
+    assert_eq!(v4_4[&path("storages_list")], v4_2[&path("storages_list")]);
+    assert_eq!(v4_4[&path("obsolete_accounts")], v4_2[&path("obsolete_accounts")]);
     let bank = path(&states[0].slot.to_string());
-    assert_eq!(hints[&bank], tagged[&bank]);
-    assert_eq!(old[&bank].len() - hints[&bank].len(), 32 * states[0].storages as usize, "the storage map is empty");
+    assert_eq!(v4_4[&bank], v4_5[&bank]);
+    assert_eq!(v4_2[&bank].len() - v4_4[&bank].len(), 32 * states[0].storages as usize, "the storage map is empty");
     let versions = files.iter().map(|files| &files[&path("fastboot_version")][..]);
     assert_eq!(versions.collect::<Vec<_>>(), [&b"3.0.0"[..], b"3.1.0", b"5.0.0"]);
 }
@@ -79,19 +79,19 @@ fn the_lists_of_4_5_have_the_same_content() {
     let old = file(0, "obsolete_accounts");
     let new = file(2, "obsolete_accounts");
     assert_eq!(old[..8], new[..8]);
-    let mut from = 8;
-    let mut new_from = 8;
+    let mut old_offset = 8;
+    let mut new_offset = 8;
     let mut records = 0;
     for _ in 0..u64_at(old, 0) {
-        assert_eq!(old[from..from + 32], new[new_from..new_from + 32], "slot, id, bytes, count");
-        let count = u64_at(old, from + 24);
-        (from, new_from, records) = (from + 32, new_from + 32, records + count);
+        assert_eq!(old[old_offset..old_offset + 32], new[new_offset..new_offset + 32], "slot, id, bytes, count");
+        let count = u64_at(old, old_offset + 24);
+        (old_offset, new_offset, records) = (old_offset + 32, new_offset + 32, records + count);
         for _ in 0..count {
-            assert_eq!(u64_at(old, from), 8 * u64::from(u32_at(new, new_from)));
-            assert_eq!(old[from + 8..from + 24], new[new_from + 4..new_from + 20]);
-            (from, new_from) = (from + 24, new_from + 20);
+            assert_eq!(u64_at(old, old_offset), 8 * u64::from(u32_at(new, new_offset)));
+            assert_eq!(old[old_offset + 8..old_offset + 24], new[new_offset + 4..new_offset + 20]);
+            (old_offset, new_offset) = (old_offset + 24, new_offset + 20);
         }
     }
-    assert_eq!((from, new_from), (old.len(), new.len()));
+    assert_eq!((old_offset, new_offset), (old.len(), new.len()));
     assert!(records > 100);
 }
