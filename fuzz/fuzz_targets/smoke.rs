@@ -23,7 +23,7 @@ static TARGET: LazyLock<targets::Target> = LazyLock::new(|| {
         script::run(bytes);
     });
     let target = targets::TARGETS.iter().chain([&fetch]).find(|(known, _)| *known == name);
-    target.unwrap_or_else(|| panic!("{name} is no target")).1
+    target.unwrap_or_else(|| panic!("there is no target {name}")).1
 });
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| TARGET(bytes));

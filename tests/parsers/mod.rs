@@ -30,8 +30,9 @@ fn small_tar() -> Vec<u8> {
 
 /// Returns the skippable frames at the end of an archive.
 fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let is_start =
-        |at: &usize| bytes[*at..].first_chunk().is_some_and(|magic| (u32::from_le_bytes(*magic) >> 4) == 0x0184_d2a5);
+    let is_start = |offset: &usize| {
+        bytes[*offset..].first_chunk().is_some_and(|magic| (u32::from_le_bytes(*magic) >> 4) == 0x0184_d2a5)
+    };
     let starts: Vec<usize> = (0..bytes.len()).filter(is_start).collect();
     let frame = |start: &usize| {
         let length = u32::from_le_bytes(*bytes[start + 4..].first_chunk().expect("a length")) as usize;
@@ -68,14 +69,14 @@ fn the_seeds_break_all_demands_within_reach() {
     demands.dedup();
     assert_eq!(demands, [Demand::NoStake, Demand::FiredancerLimit]);
     let in_corpus = fs::read("fuzz/corpus/bank_file/seed-3").expect("read");
-    assert!(in_corpus == *file, "the corpus has another seed: run seeds_for_fuzzing");
+    assert!(in_corpus == *file, "the corpus has another seed: run seeds_for_fuzzing with FUZZ_SEEDS=fuzz/corpus");
 }
 
 /// Returns valid or nearly valid inputs for a target.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let archive = fixture(FULL_26);
     let small = || targets::wrapped::archive_with_index(&small_tar(), 16_384, &|_| {});
-    let with_control_bytes = |control: [u8; 3]| [control.as_slice(), &small_tar()].concat();
+    let with_first_bytes = |first_bytes: [u8; 3]| [first_bytes.as_slice(), &small_tar()].concat();
     match target {
         "tar" => vec![tar_of(&archive)[..20_000].to_vec(), small_tar()],
         "frame" => vec![fs::read(&archive).expect("read")[..64].to_vec()],
@@ -107,7 +108,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             storages.into_iter().filter(|bytes| !bytes.is_empty()).take(2).collect()
         }
         "archive" => vec![targets::wrapped::compress_to_one_frame(&small_tar()), small()],
-        "entries" => vec![with_control_bytes([40, 0, 0]), with_control_bytes([3, 5, 7])],
+        "entries" => vec![with_first_bytes([40, 0, 0]), with_first_bytes([3, 5, 7])],
         "names" => vec![FULL_26.into(), INCREMENTAL_26_40.into(), b"26.3".to_vec(), "5b".repeat(32).into()],
         "listing" => {
             let root = "5b".repeat(32);
@@ -128,7 +129,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Changes of an input: new bytes at some places, and the place where the input is cut off, if it is cut off.
+/// Changes of an input: new bytes at some places, and the place at which the input is cut off, if any.
 #[derive(Clone, Debug)]
 struct Changes {
     bytes: Vec<(prop::sample::Index, u8)>,
@@ -152,8 +153,8 @@ fn no_target_fails_on_changed_or_random_bytes() {
             failure_persistence: None,
             ..ProptestConfig::default()
         });
-        let altered = (any::<prop::sample::Index>(), any_changes()).prop_map(|(which, changes)| {
-            let mut bytes = which.get(&seeds).clone();
+        let changed_seeds = (any::<prop::sample::Index>(), any_changes()).prop_map(|(seed_index, changes)| {
+            let mut bytes = seed_index.get(&seeds).clone();
             for (place, byte) in changes.bytes {
                 let index = place.index(bytes.len());
                 bytes[index] = byte;
@@ -164,7 +165,7 @@ fn no_target_fails_on_changed_or_random_bytes() {
             bytes
         });
         let random_bytes = prop::collection::vec(any::<u8>(), 0..2000);
-        let result = runner.run(&prop_oneof![3 => altered, 1 => random_bytes], |bytes| {
+        let result = runner.run(&prop_oneof![3 => changed_seeds, 1 => random_bytes], |bytes| {
             target(&bytes);
             Ok(())
         });
@@ -188,10 +189,10 @@ fn every_target_is_fuzzed() {
 
 /// Writes the seeds for `fuzz/` to the directory that `FUZZ_SEEDS` names.
 #[test]
-#[ignore = "writes seeds: FUZZ_SEEDS=fuzz/found cargo test --test suite seeds_for_fuzzing -- --ignored"]
+#[ignore = "writes seeds: FUZZ_SEEDS=fuzz/corpus cargo test --test suite seeds_for_fuzzing -- --ignored"]
 fn seeds_for_fuzzing() {
-    let unnamed = temp_dir();
-    let dir = std::env::var_os("FUZZ_SEEDS").map_or(unnamed.path().to_path_buf(), Into::into);
+    let default_dir = temp_dir();
+    let dir = std::env::var_os("FUZZ_SEEDS").map_or(default_dir.path().to_path_buf(), Into::into);
     for (name, _) in TARGETS {
         let dir = dir.join(name);
         fs::create_dir_all(&dir).expect("made");

@@ -1,4 +1,4 @@
-//! Makes an archive of any tar stream, so that changed bytes pass the checks of frames and checksums, and reach
+//! Makes an archive of any tar stream, so that changed bytes pass the checks of frames and of headers, and reach
 //! the readers of entries.
 
 use slotpress_format::{Entry, EntryParser, Index, SeekTableItem, TarEvent, frame_hash, seek_table_frame};
@@ -29,8 +29,8 @@ pub fn compress_to_one_frame(tar: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(tar, 1).expect("compressed")
 }
 
-/// Makes an archive of frames of the given size, and the index and seek table that slotpress writes after them.
-/// `alter` changes the entries of the index.
+/// Makes an archive of frames of the given size, with the index and seek table that slotpress writes. `alter`
+/// changes the entries of the index.
 pub fn archive_with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<Entry>)) -> Vec<u8> {
     let mut archive = Vec::new();
     let mut items = Vec::new();
