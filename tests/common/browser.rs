@@ -35,7 +35,7 @@ fn start_driver() -> Option<(Child, String)> {
 
 impl Browser {
     pub fn start(dir: &Path) -> Self {
-        // The driver ends if another program takes the port that it has found for itself.
+        // The driver ends if another program takes the port that the driver has found.
         let (driver, port) = (0..3).find_map(|_| start_driver()).expect("a port");
         let chromium = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
             .into_iter()
@@ -69,9 +69,7 @@ impl Browser {
     pub fn devtools(&self, command: &str, parameters: &Value) -> Value {
         self.post("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
     }
-}
 
-impl Browser {
     /// Asserts that the page is dark if the reader prefers that, and no wider than a phone. Saves a
     /// screenshot to the file that `SAVE_SCREENSHOT` names.
     pub fn assert_dark_and_narrow(&self) {
@@ -86,8 +84,8 @@ impl Browser {
             self.evaluate("return [innerWidth, document.documentElement.scrollWidth]") == json!([360, 360])
         });
         if let Some(path) = std::env::var_os("SAVE_SCREENSHOT") {
-            let shot = self.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
-            std::fs::write(path, shot["data"].as_str().expect("a picture")).expect("written");
+            let screenshot = self.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
+            std::fs::write(path, screenshot["data"].as_str().expect("a picture")).expect("written");
         }
     }
 }

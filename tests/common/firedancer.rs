@@ -1,4 +1,4 @@
-//! Archives that Firedancer's own producer wrote.
+//! Fixtures that Firedancer wrote.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 use crate::common::*;
 
-/// Chain as Firedancer archived it before September 2026, of the state of `agave-4.2.2`.
+/// The chain of `agave-4.2.2`, as Firedancer archived it before September 2026.
 pub const OLD: &str = "firedancer-2026-08/chain";
 
-/// Chain with storages of several slots, but without stakes and with a status cache of one slot, of
-/// the state of `agave-4.4.0`.
+/// The chain of `agave-4.4.0`, as Firedancer archived it in September 2026: with storages of several slots,
+/// without stakes, and with a status cache of one slot.
 pub const NO_STAKES: &str = "firedancer-2026-09/names";
 
-/// Chain as Firedancer archives it since, of the same state.
+/// The same chain, as Firedancer archives it since then.
 pub const NEW: &str = "firedancer-2026-09/full-bank";
 
 /// Hint for an archive that no version of Agave loads.
@@ -27,16 +27,16 @@ pub fn incremental(chain: &str) -> PathBuf {
     fixture_of(chain, "incremental-")
 }
 
-/// Runs a command; returns its exit code, the JSON object on its first line, and its errors.
+/// Runs a command with `--json`. Returns its exit code, the object on its first line, and its stderr.
 pub fn run_command_to_json(command: &mut Command) -> (i32, serde_json::Value, String) {
     let output = command.arg("--json").stdin(Stdio::null()).output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code().expect("a code"), first_line(&output.stdout), stderr)
 }
 
-pub fn command(word: &str) -> Command {
+pub fn command(name: &str) -> Command {
     let mut command = Command::new(slotpress_path());
-    command.arg(word);
+    command.arg(name);
     command
 }
 

@@ -1,5 +1,5 @@
-//! A server whose responses a test chooses, correct or wrong. It runs threads on sockets, so the test
-//! controls every byte.
+//! A server whose responses a test chooses, correct or wrong. The test writes to the sockets, so it controls
+//! every byte.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -28,7 +28,7 @@ impl Request {
     }
 }
 
-/// Treatment of a connection after a response.
+/// What a server does with a connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Keep,
@@ -57,11 +57,11 @@ impl Server {
         let address = listener.local_addr().expect("its address");
         let requests = Arc::new(Mutex::new(Vec::new()));
         let is_stopped = Arc::new(AtomicBool::new(false));
-        let (log, stopped) = (Arc::clone(&requests), Arc::clone(&is_stopped));
+        let (log, must_stop) = (Arc::clone(&requests), Arc::clone(&is_stopped));
         let handler: Arc<Handler> = Arc::new(handler);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                if stopped.load(Ordering::Relaxed) {
+                if must_stop.load(Ordering::Relaxed) {
                     break;
                 }
                 let Ok(stream) = stream else { continue };
@@ -144,14 +144,14 @@ pub fn head(stream: &mut TcpStream, status: &str, headers: &[(&str, &str)]) -> i
 }
 
 /// Sends a redirect.
-pub fn redirect(stream: &mut TcpStream, to: &str) -> io::Result<Then> {
-    answer(stream, "303 See Other", &[("Location", to)], b"")
+pub fn redirect(stream: &mut TcpStream, location: &str) -> io::Result<Then> {
+    answer(stream, "303 See Other", &[("Location", location)], b"")
 }
 
 /// Sends a file as a correct server does: HEAD, ranges, If-Range.
 pub fn file(request: &Request, stream: &mut TcpStream, bytes: &[u8], etag: &str) -> io::Result<Then> {
     let common = [("Accept-Ranges", "bytes"), ("ETag", etag)];
-    let is_same = request.headers.get("if-range").is_none_or(|given| given == etag);
+    let is_same = request.headers.get("if-range").is_none_or(|expected| expected == etag);
     let total = bytes.len() as u64;
     let range = if is_same { request.range() } else { None };
     match range {
@@ -164,8 +164,8 @@ pub fn file(request: &Request, stream: &mut TcpStream, bytes: &[u8], etag: &str)
         }
         Some(range) => {
             let end = range.end.min(total);
-            let place = format!("bytes {}-{}/{total}", range.start, end - 1);
-            let headers = [&common[..], &[("Content-Range", &place)]].concat();
+            let content_range = format!("bytes {}-{}/{total}", range.start, end - 1);
+            let headers = [&common[..], &[("Content-Range", &content_range)]].concat();
             answer(stream, "206 Partial Content", &headers, &bytes[range.start as usize..end as usize])
         }
         None => answer(stream, "200 OK", &common, bytes),

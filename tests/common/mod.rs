@@ -1,7 +1,7 @@
 //! Helpers that all tests share: fixtures, runs of the program, and the contents of archives and
 //! directories.
 
-#![allow(dead_code)] // each test file uses a part of it
+#![allow(dead_code)] // with fewer features, fewer tests use it
 
 pub mod browser;
 pub mod disk;
@@ -50,7 +50,7 @@ pub const FULL_3500: &str = "snapshot-3500-CtUdsvB8tPnwSzUfjmEpnuKWLaDq1upyezeio
 pub const INCREMENTAL_3500_3550: &str =
     "incremental-snapshot-3500-3550-4QFDUfNuS6K6375C8WXD93cbtR4go8HkmUoc4YjLj529.tar.zst";
 
-/// Returns the path of a fixture: of the chain with slots 26 and 40, or of the real validator.
+/// Returns the path of a fixture, of the chain with slots 26 and 40 or of the real validator.
 pub fn fixture(name: &str) -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let path = fixtures.join("agave-4.2.2").join(name);
@@ -92,12 +92,12 @@ pub fn temp_dir() -> TempDir {
     let has_room = rustix::fs::statvfs(memory).is_ok_and(|stat| stat.f_bavail * stat.f_frsize > ROOM_BYTES);
     let mut builder = tempfile::Builder::new();
     builder.prefix("slotpress-test-");
-    let made = match std::env::var_os("TEST_DISK") {
+    let dir = match std::env::var_os("TEST_DISK") {
         Some(disk) => builder.tempdir_in(disk),
         None if has_room => builder.tempdir_in(memory),
         None => builder.tempdir(),
     };
-    made.expect("a temporary directory")
+    dir.expect("a temporary directory")
 }
 
 /// Unpacks a ledger of the fixtures, such as `ledger-at-40`.
@@ -188,24 +188,24 @@ pub fn tar_header(path: &str, kind: u8, size: u64) -> [u8; 512] {
     *header.as_bytes()
 }
 
-/// Makes skippable frames of this total length, which the quick check takes for an archive.
+/// Makes skippable frames of this total length. Commands that list archives accept them as an archive.
 pub fn make_skippable_frames(length: usize) -> Vec<u8> {
     let mut bytes = vec![7; length];
     fill_with_skippable_frames(&mut bytes);
     bytes
 }
 
-/// Fills at least 8 bytes with such frames.
+/// Overwrites `bytes`, of which there must be 8 or more, with skippable frames.
 pub fn fill_with_skippable_frames(bytes: &mut [u8]) {
-    // Listings look for frames in the last half MiB only.
+    // These commands look for frames only in the last half MiB.
     const FRAME_BYTES: usize = 64 * 1024;
     let mut rest = bytes;
     while !rest.is_empty() {
         let length = if rest.len() < FRAME_BYTES + 8 { rest.len() } else { FRAME_BYTES };
-        let (frame, behind) = rest.split_at_mut(length);
+        let (frame, after) = rest.split_at_mut(length);
         let content = u32::try_from(length - 8).expect("a frame").to_le_bytes();
         frame[..8].copy_from_slice(&[[0x5f, 0x2a, 0x4d, 0x18], content].concat());
-        rest = behind;
+        rest = after;
     }
 }
 
@@ -221,8 +221,7 @@ pub fn slotpress() -> Command {
     command
 }
 
-/// Runs slotpress with `--json`; returns its exit code, the object on its first line, and its
-/// errors.
+/// Runs the program with `--json`. Returns its exit code, the object on its first line, and its stderr.
 pub fn run_json(arguments: &[&str], input: Option<&Path>) -> (i32, serde_json::Value, String) {
     let mut command = std::process::Command::new(slotpress_path());
     command.args(arguments).arg("--json");
@@ -243,22 +242,22 @@ pub fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Runs a command that must succeed; returns the JSON objects that it prints, one per line.
+/// Runs a command that must succeed. Returns the JSON objects that it prints, one per line.
 pub fn json_lines(command: &mut Command) -> Vec<serde_json::Value> {
     let text = String::from_utf8(command.assert().success().get_output().stdout.clone()).expect("UTF-8");
     text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
 }
 
 /// Returns a numeric field of a JSON object.
-pub fn number(row: &serde_json::Value, field: &str) -> f64 {
-    row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row}"))
+pub fn number(object: &serde_json::Value, field: &str) -> f64 {
+    object[field].as_f64().unwrap_or_else(|| panic!("{field} of {object}"))
 }
 
 /// Writes a key on the curve P-256 and a certificate that it signs itself, in PEM.
-pub fn self_signed_certificate(key: &Path, certificate: &Path, more: &[&str]) {
+pub fn self_signed_certificate(key: &Path, certificate: &Path, more_arguments: &[&str]) {
     let output = std::process::Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
-        .args(more)
+        .args(more_arguments)
         .arg("-keyout")
         .arg(key)
         .arg("-out")
@@ -274,16 +273,16 @@ pub fn slotpress_path() -> PathBuf {
     std::env::var_os("TESTED_PROGRAM").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_slotpress")), PathBuf::from)
 }
 
-/// Releases a lock. Closing the file is not enough: a child that another test forks at this moment
-/// holds the descriptor until it executes its program.
+/// Releases a lock. Closing the file is not enough: a child that another test has just forked holds the
+/// descriptor until it executes its program.
 pub fn unlock(lock: File) {
     lock.unlock().expect("unlocked");
 }
 
 /// Writes a program that a test runs.
 ///
-/// A shell writes the file. If this process wrote it, a child that another test forks at this
-/// moment could hold the descriptor, and Linux runs no program that is open for writing.
+/// A shell writes the file. If this process wrote it, a child that another test has just forked could hold
+/// the descriptor, and Linux runs no program that is open for writing.
 pub fn write_program(path: &Path, text: &str) {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
@@ -292,7 +291,7 @@ pub fn write_program(path: &Path, text: &str) {
     assert!(shell.wait().expect("ends").success());
 }
 
-/// Opens a terminal: bytes written to the second file are read from the first.
+/// Opens a terminal. Bytes that are written to the second file are read from the first.
 pub fn terminal() -> (File, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
@@ -309,7 +308,7 @@ pub fn synthetic_ledger(dir: &Path, size_bytes: u64, storages: u64) {
     slotpress_synth::synth(&options, &slotpress::NoProgress).expect("made");
 }
 
-/// Runs `archive` with more flags; returns the path of the archive.
+/// Runs `archive` with these flags. Returns the path of the archive.
 pub fn archive(ledger: &Path, out: &Path, flags: &[&str]) -> PathBuf {
     let output = slotpress().arg("archive").arg(ledger).arg("-o").arg(out).args(flags).arg("--json").output();
     let output = output.expect("runs");
@@ -355,18 +354,18 @@ fn walk(top: &Path, dir: &Path, found: &mut BTreeMap<String, Option<Vec<u8>>>) {
 }
 
 /// Returns the paths in a tree. Files that disappear during the walk are left out.
-pub fn relative_paths(dir: &Path) -> Vec<String> {
-    assert!(dir.is_dir(), "{}", dir.display());
-    let (mut found, mut dirs) = (BTreeSet::new(), vec![dir.to_path_buf()]);
-    while let Some(next) = dirs.pop() {
-        for path in fs::read_dir(next).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            found.insert(path.strip_prefix(dir).expect("below").to_string_lossy().into_owned());
+pub fn relative_paths(top: &Path) -> Vec<String> {
+    assert!(top.is_dir(), "{}", top.display());
+    let (mut paths, mut unread_dirs) = (BTreeSet::new(), vec![top.to_path_buf()]);
+    while let Some(dir) = unread_dirs.pop() {
+        for path in fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            paths.insert(path.strip_prefix(top).expect("below").to_string_lossy().into_owned());
             if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
-                dirs.push(path);
+                unread_dirs.push(path);
             }
         }
     }
-    found.into_iter().collect()
+    paths.into_iter().collect()
 }
 
 /// Copies a directory with its links.
@@ -399,7 +398,7 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Waits until a child has installed its handler for a signal. slotpress installs the handler for
-/// SIGXFSZ last, so once that handler is there, all are.
+/// SIGXFSZ last, so once this handler is there, all are.
 pub fn wait_for_handler(child: &std::process::Child, signal: rustix::process::Signal) {
     wait_for("the handler of a signal", || {
         let status =
@@ -416,8 +415,8 @@ pub fn exit_code(child: &mut std::process::Child) -> Option<i32> {
     child.wait().expect("ended").code()
 }
 
-/// The program, run as a user who owns no file if the tests run as root; otherwise as their own
-/// user.
+/// Runs the program as a user who owns no file, if the tests run as root. Otherwise, runs it as the user of the
+/// tests.
 pub struct UnprivilegedProgram {
     /// Directory of a copy of the program, because other users may have no access to the original.
     dir: TempDir,
@@ -429,7 +428,7 @@ impl UnprivilegedProgram {
     pub fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("slotpress-test-").tempdir().expect("a directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
-        // Another process copies the file, for the reason at `write_program`.
+        // Another process copies the file, for the reason that `write_program` states.
         let copied = std::process::Command::new("cp").arg(slotpress_path()).arg(dir.path().join("slotpress")).status();
         assert!(copied.expect("runs").success());
         Self { dir }

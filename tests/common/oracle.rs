@@ -3,10 +3,8 @@
 //!
 //! Each program understands `gen OUT …`, `load --full A [--incremental B] --genesis DIR` and
 //! `loaddir DIR [--accounts-run DIR]… --genesis DIR`. It exits with 0 if Agave accepts, and prints
-//! `key=value` words. A name that ends in `-44` or `-45` stands for that version, any other for
+//! `key=value` words. A program whose name ends in `-44` or `-45` is of Agave 4.4 or 4.5, any other of
 //! Agave 4.2.
-
-#![allow(dead_code)] // each test file uses a part of it
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,7 +39,7 @@ impl State {
     }
 }
 
-/// One of the programs.
+/// A program of `AGAVE_ORACLE`.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     pub path: PathBuf,
@@ -49,15 +47,16 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Returns all programs of `AGAVE_ORACLE`, of which there must be one. For ignored tests that
-    /// compare with Agave.
+    /// Returns all programs of `AGAVE_ORACLE`, which must name at least one. Tests that are normally ignored
+    /// call this function.
     pub fn required() -> Vec<Self> {
         let all = Self::all();
-        assert!(!all.is_empty(), "AGAVE_ORACLE names no checker");
+        assert!(!all.is_empty(), "AGAVE_ORACLE names no program");
         all
     }
 
-    /// Returns all programs of `AGAVE_ORACLE`, or none. For tests that also check other things.
+    /// Returns all programs of `AGAVE_ORACLE`, or none if it is not set. Tests that also check other things
+    /// call this function.
     pub fn all() -> Vec<Self> {
         let Some(list) = std::env::var_os("AGAVE_ORACLE") else { return Vec::new() };
         let client = |path: &Path| match path.file_name().map(|name| name.to_string_lossy()) {
@@ -70,7 +69,7 @@ impl Oracle {
 
     /// Runs the program. Returns its output as `Ok` if it accepts, and as `Err` if it refuses.
     pub fn ask(&self, command: &mut Command) -> Result<String, String> {
-        let output = command.output().expect("the checker runs");
+        let output = command.output().expect("the program runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         if output.status.success() { Ok(text) } else { Err(text) }
     }

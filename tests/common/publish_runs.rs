@@ -1,9 +1,8 @@
-//! Random events of validators, disks and targets around a run of `publish`. The simulation of its
+//! Random events of validators, disks and targets around a run of `publish`. The simulation of the publisher's
 //! decisions uses all of them; runs of the program use some.
 
 use super::seeded_rng::SeededRng;
 
-/// The state of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetCondition {
     Works,
@@ -16,6 +15,7 @@ pub enum TargetCondition {
     Hangs,
 }
 
+/// Conditions to draw from. A target works in two of seven draws.
 const CONDITIONS: [TargetCondition; 7] = [
     TargetCondition::Works,
     TargetCondition::Works,
@@ -26,7 +26,7 @@ const CONDITIONS: [TargetCondition; 7] = [
     TargetCondition::Hangs,
 ];
 
-/// Percentage of the archives that are damaged.
+/// Percentage of damaged archives.
 const DAMAGED_PERCENT: usize = 15;
 
 /// An event outside the publisher.

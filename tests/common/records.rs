@@ -1,5 +1,4 @@
-//! Reads the records of an archive without slotpress: with the `tar` crate, by
-//! docs/snapshot-format.md.
+//! Reads the records of an archive with the `tar` crate and by docs/snapshot-format.md, without slotpress.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,34 +27,34 @@ impl PlainRecord {
 
 /// Returns every record of an archive.
 pub fn records(archive: &Path) -> Vec<PlainRecord> {
-    let mut found = Vec::new();
+    let mut records = Vec::new();
     for entry in entries(archive) {
         let Some((slot, id)) = entry.path.strip_prefix("accounts/").and_then(|name| name.split_once('.')) else {
             continue;
         };
         let (slot, id) = (slot.parse().expect("a slot"), id.parse().expect("an id"));
         let bytes = &entry.content;
-        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"));
-        let key = |at: usize| bs58::encode(&bytes[at..at + 32]).into_string();
-        let mut at = 0;
-        while at + 136 <= bytes.len() {
-            let length = number(at + 8) as usize;
-            found.push(PlainRecord {
+        let number = |offset: usize| u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8"));
+        let key = |offset: usize| bs58::encode(&bytes[offset..offset + 32]).into_string();
+        let mut offset = 0;
+        while offset + 136 <= bytes.len() {
+            let data_len = number(offset + 8) as usize;
+            records.push(PlainRecord {
                 slot,
                 id,
-                offset: at,
-                pubkey: key(at + 16),
-                owner: key(at + 64),
-                lamports: number(at + 48),
-                rent_epoch: number(at + 56),
-                executable: bytes[at + 96] == 1,
-                data: bytes[at + 136..at + 136 + length].to_vec(),
+                offset,
+                pubkey: key(offset + 16),
+                owner: key(offset + 64),
+                lamports: number(offset + 48),
+                rent_epoch: number(offset + 56),
+                executable: bytes[offset + 96] == 1,
+                data: bytes[offset + 136..offset + 136 + data_len].to_vec(),
             });
-            at = (at + 136 + length).next_multiple_of(8);
+            offset = (offset + 136 + data_len).next_multiple_of(8);
         }
     }
-    assert!(!found.is_empty());
-    found
+    assert!(!records.is_empty());
+    records
 }
 
 /// Returns the newest record of every account.
@@ -73,13 +72,13 @@ pub fn newest(records: &[PlainRecord]) -> BTreeMap<String, PlainRecord> {
 pub fn decode_base64(text: &str) -> Vec<u8> {
     let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut bytes = Vec::new();
-    let (mut bits, mut count) = (0u32, 0);
+    let (mut bits, mut bit_count) = (0u32, 0);
     for digit in text.chars().filter(|digit| *digit != '=') {
         bits = (bits << 6 | digits.find(digit).expect("a digit") as u32) & 0xffff;
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
+        bit_count += 6;
+        if bit_count >= 8 {
+            bit_count -= 8;
+            bytes.push((bits >> bit_count) as u8);
         }
     }
     bytes

@@ -4,14 +4,14 @@ use std::process::{Command, Output};
 
 use crate::common::*;
 
-/// Prepares a run of the program, which the test starts itself.
+/// Prepares a run of the program.
 pub fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(slotpress_path());
     command.args(arguments);
     command
 }
 
-/// Runs the program; returns its exit code and its standard error.
+/// Runs the program. Returns its exit code and its standard error.
 pub fn run_to_stderr(arguments: &[&str]) -> (Option<i32>, String) {
     code_and_stderr(&program(arguments).output().expect("runs"))
 }

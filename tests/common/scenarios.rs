@@ -1,4 +1,4 @@
-//! Commands for tests of faults: their sources, their results, and what must hold after a fault.
+//! Commands for tests of faults: their sources, their results, and the checks after a fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,13 +25,13 @@ pub struct Scenario {
     dir: TempDir,
     source: PathBuf,
     out: PathBuf,
-    kind: Kind,
+    expected: ExpectedResult,
     /// Server of archives to fetch.
     #[cfg(feature = "net")]
     server: Option<Server>,
 }
 
-enum Kind {
+enum ExpectedResult {
     /// An archive of this name and content.
     Archive(String, Vec<u8>),
     /// A ledger.
@@ -80,18 +80,18 @@ pub const MUTATING_CALLS: &str = "rename,renameat,renameat2,link,linkat,symlink,
 /// Leaves out the calls of the loader. The program begins with a `poll` of its first three
 /// descriptors.
 pub fn skip_loading(calls: &[Call]) -> &[Call] {
-    let begin = calls.iter().position(|call| call.name == "poll").expect("the program begins");
-    &calls[begin + 1..]
+    let first = calls.iter().position(|call| call.name == "poll").expect("the program begins");
+    &calls[first + 1..]
 }
 
 impl Scenario {
     /// Returns the stages of a run, in their order.
     pub fn stage_names(&self) -> &'static [&'static str] {
-        match self.kind {
+        match self.expected {
             #[cfg(feature = "net")]
-            Kind::Fetched(_) => STAGES_OF_FETCH,
+            ExpectedResult::Fetched(_) => STAGES_OF_FETCH,
             #[cfg(feature = "net")]
-            Kind::Bootstrapped(_) => STAGES_OF_BOOTSTRAP,
+            ExpectedResult::Bootstrapped(_) => STAGES_OF_BOOTSTRAP,
             _ => STAGES,
         }
     }
@@ -101,8 +101,8 @@ impl Scenario {
         #[cfg(feature = "net")]
         if let Some(server) = &self.server {
             let (url, out, accounts) = (server.url("/"), text(&self.out), self.accounts());
-            let arguments = match self.kind {
-                Kind::Fetched(_) => vec!["fetch", &url, "-o", out, "--streams", "2"],
+            let arguments = match self.expected {
+                ExpectedResult::Fetched(_) => vec!["fetch", &url, "-o", out, "--streams", "2"],
                 _ => {
                     let accounts = text(&accounts);
                     vec!["bootstrap", &url, "--ledger", out, "--accounts", accounts, "--streams", "2", "--threads", "2"]
@@ -112,16 +112,16 @@ impl Scenario {
             return arguments.iter().chain(base).map(ToString::to_string).collect();
         }
         let (source, out) = (text(&self.source).to_string(), text(&self.out).to_string());
-        let arguments = match (self.name, &self.kind) {
-            (name, Kind::Archive(..)) => vec![name.into(), source, "-o".into(), out, "--force".into()],
-            (name, Kind::Ledger | Kind::Replaced(_)) => {
+        let arguments = match (self.name, &self.expected) {
+            (name, ExpectedResult::Archive(..)) => vec![name.into(), source, "-o".into(), out, "--force".into()],
+            (name, ExpectedResult::Ledger | ExpectedResult::Replaced(_)) => {
                 let accounts = text(&self.accounts()).to_string();
                 let words = name.split(' ').map(String::from);
                 words.chain([source, "--ledger".into(), out, "--accounts".into(), accounts]).collect()
             }
-            (_, Kind::Report) => vec!["verify".into(), source, "--memory".into(), MEMORY.into()],
+            (_, ExpectedResult::Report) => vec!["verify".into(), source, "--memory".into(), MEMORY.into()],
             #[cfg(feature = "net")]
-            (_, Kind::Fetched(_) | Kind::Bootstrapped(_)) => Vec::new(),
+            (_, ExpectedResult::Fetched(_) | ExpectedResult::Bootstrapped(_)) => Vec::new(),
         };
         arguments.into_iter().chain(["--threads".to_string(), "2".to_string()]).collect()
     }
@@ -130,15 +130,15 @@ impl Scenario {
         self.dir.path().join("accounts")
     }
 
-    /// Restores the directory as it is before the command runs.
+    /// Restores the directory to its state before the command.
     pub fn reset(&self) {
         let _ = fs::remove_dir_all(&self.out);
         let _ = fs::remove_dir_all(self.accounts());
-        if let Kind::Replaced(..) = self.kind {
+        if let ExpectedResult::Replaced(..) = self.expected {
             copy_tree(&self.dir.path().join("old/out"), &self.out);
             copy_tree(&self.dir.path().join("old/accounts"), &self.accounts());
         }
-        if matches!(self.kind, Kind::Archive(..)) {
+        if matches!(self.expected, ExpectedResult::Archive(..)) {
             fs::create_dir(&self.out).expect("made");
         }
     }
@@ -160,18 +160,18 @@ impl Scenario {
 
     /// Returns the stage of each call.
     pub fn stages(&self, calls: &[Call]) -> Vec<usize> {
-        let mark = match &self.kind {
-            Kind::Archive(name, _) => name,
-            Kind::Ledger | Kind::Replaced(_) => "slotpress-partial-bank-",
-            Kind::Report => return vec![0; calls.len()],
+        let mark = match &self.expected {
+            ExpectedResult::Archive(name, _) => name,
+            ExpectedResult::Ledger | ExpectedResult::Replaced(_) => "slotpress-partial-bank-",
+            ExpectedResult::Report => return vec![0; calls.len()],
             #[cfg(feature = "net")]
-            Kind::Fetched(_) | Kind::Bootstrapped(_) => return self.stages_of_fetching(calls),
+            ExpectedResult::Fetched(_) | ExpectedResult::Bootstrapped(_) => return self.stages_of_fetching(calls),
         };
         let (mut stage, mut is_last) = (0, false);
-        let is_archive = matches!(self.kind, Kind::Archive(..));
+        let is_archive = matches!(self.expected, ExpectedResult::Archive(..));
         let stage_of = |call: &Call| {
             let line = call.line.as_str();
-            let begins = match call.name.as_str() {
+            let begun_stage = match call.name.as_str() {
                 _ if is_last => 4,
                 "openat" if line.contains("slotpress-partial-journal") && line.contains("O_CREAT") => 3,
                 "openat" if line.contains("O_CREAT") && line.contains("tmp-snapshot-archive-slotpress") => 1,
@@ -185,7 +185,7 @@ impl Scenario {
                 _ => 0,
             };
             // A sync before the first write is ignored.
-            stage = stage.max(if begins == 2 && stage == 0 { 0 } else { begins });
+            stage = stage.max(if begun_stage == 2 && stage == 0 { 0 } else { begun_stage });
             stage
         };
         calls.iter().map(stage_of).collect()
@@ -195,25 +195,25 @@ impl Scenario {
     /// the fetch.
     #[cfg(feature = "net")]
     fn stages_of_fetching(&self, calls: &[Call]) -> Vec<usize> {
-        let is_bootstrap = matches!(self.kind, Kind::Bootstrapped(_));
+        let is_bootstrap = matches!(self.expected, ExpectedResult::Bootstrapped(_));
         let (syncing, renaming, after) = if is_bootstrap { (4, 5, 6) } else { (4, 4, 4) };
-        let mut next = 0;
+        let mut next_stage = 0;
         let stage_of = |call: &Call| {
             let line = call.line.as_str();
             let is_rename = call.name.starts_with("rename");
-            let makes = call.name == "openat" && line.contains("O_CREAT");
-            let stage = match next {
+            let is_creation = call.name == "openat" && line.contains("O_CREAT");
+            let stage = match next_stage {
                 stage if stage == after => stage,
                 stage if stage == renaming => stage,
-                _ if makes && line.contains("slotpress-partial-journal") => renaming,
+                _ if is_creation && line.contains("slotpress-partial-journal") => renaming,
                 _ if is_bootstrap && call.name == "syncfs" => syncing,
                 stage if is_bootstrap && stage == syncing => stage,
-                _ if line.contains("slotpress-fetch-") && line.contains(".journal") && (makes || is_rename) => 2,
+                _ if line.contains("slotpress-fetch-") && line.contains(".journal") && (is_creation || is_rename) => 2,
                 _ if line.contains("slotpress-fetch-") && is_rename => 3,
-                _ if makes && line.contains("slotpress-fetch-") => 1,
+                _ if is_creation && line.contains("slotpress-fetch-") => 1,
                 stage => stage,
             };
-            next = match stage {
+            next_stage = match stage {
                 // More bytes arrive.
                 2 if is_rename => 1,
                 3 if is_bootstrap => 3,
@@ -227,115 +227,122 @@ impl Scenario {
         calls.iter().map(stage_of).collect()
     }
 
-    /// Returns true if the result looks complete.
+    /// True if the result looks complete.
     pub fn is_complete(&self) -> bool {
-        match &self.kind {
+        match &self.expected {
             #[cfg(feature = "net")]
-            Kind::Fetched(files) => files.keys().all(|name| self.out.join(name).exists()),
+            ExpectedResult::Fetched(files) => files.keys().all(|name| self.out.join(name).exists()),
             #[cfg(feature = "net")]
-            Kind::Bootstrapped(_) => has_marked_slot(&self.out),
-            Kind::Archive(name, _) => self.out.join(name).exists(),
-            Kind::Ledger => has_marked_slot(&self.out),
-            Kind::Replaced(_) => {
+            ExpectedResult::Bootstrapped(_) => has_marked_slot(&self.out),
+            ExpectedResult::Archive(name, _) => self.out.join(name).exists(),
+            ExpectedResult::Ledger => has_marked_slot(&self.out),
+            ExpectedResult::Replaced(_) => {
                 let bank = self.out.join("snapshots/26");
-                bank.join("fastboot_version").exists() && !bank.join(OLD).exists()
+                bank.join("fastboot_version").exists() && !bank.join(OLD_STATE_MARK).exists()
             }
-            Kind::Report => true,
+            ExpectedResult::Report => true,
         }
     }
 
-    /// Returns true if the command makes files.
+    /// True if the command makes files.
     pub fn has_result(&self) -> bool {
-        !matches!(self.kind, Kind::Report)
+        !matches!(self.expected, ExpectedResult::Report)
     }
 
     /// Checks that every file with a final name is whole.
-    pub fn check_final_names(&self, at: &str) {
+    pub fn check_final_names(&self, moment: &str) {
         let archives = fs::read_dir(&self.out).into_iter().flatten().map(|entry| entry.expect("an entry").path());
         let is_archive = |path: &Path| ["snapshot-", "incremental-"].iter().any(|start| name(path).starts_with(start));
         for path in archives.filter(|path| is_archive(path) && path.is_file()) {
-            let expected = match &self.kind {
-                Kind::Archive(_, bytes) => bytes,
+            let expected = match &self.expected {
+                ExpectedResult::Archive(_, bytes) => bytes,
                 #[cfg(feature = "net")]
-                Kind::Fetched(files) => &files[&name(&path)],
+                ExpectedResult::Fetched(files) => &files[&name(&path)],
                 #[cfg(feature = "net")]
-                Kind::Bootstrapped(tree) => tree[&name(&path)].as_ref().expect("a file"),
+                ExpectedResult::Bootstrapped(tree) => tree[&name(&path)].as_ref().expect("a file"),
                 _ => &fs::read(&self.source).expect("read"),
             };
-            assert!(&fs::read(&path).expect("read") == expected, "{at}: {} is not whole", path.display());
+            assert!(&fs::read(&path).expect("read") == expected, "{moment}: {} is not whole", path.display());
         }
         if self.is_complete() {
-            self.check_whole(at);
+            self.check_whole(moment);
         }
     }
 
-    fn check_whole(&self, at: &str) {
+    fn check_whole(&self, moment: &str) {
         let mut arguments: Vec<String> = ["verify", "--memory", MEMORY].map(Into::into).into();
-        match &self.kind {
-            Kind::Archive(name, _) => arguments.push(text(&self.out.join(name)).into()),
-            Kind::Ledger | Kind::Replaced(_) => {
+        match &self.expected {
+            ExpectedResult::Archive(name, _) => arguments.push(text(&self.out.join(name)).into()),
+            ExpectedResult::Ledger | ExpectedResult::Replaced(_) => {
                 arguments.extend(["--accounts".into(), text(&self.accounts()).into(), text(&self.out).into()])
             }
-            Kind::Report => return,
+            ExpectedResult::Report => return,
             #[cfg(feature = "net")]
-            Kind::Fetched(_) => return,
+            ExpectedResult::Fetched(_) => return,
             #[cfg(feature = "net")]
-            Kind::Bootstrapped(expected) => {
-                let mut found = ledger_tree(&self.out);
-                found.extend(
+            ExpectedResult::Bootstrapped(expected) => {
+                let mut files = ledger_tree(&self.out);
+                files.extend(
                     ledger_tree(&self.accounts()).into_iter().map(|(path, file)| (format!("accounts/{path}"), file)),
                 );
-                found.retain(|path, _| path != "ledger.lock" && !path.starts_with("slotpress-"));
+                files.retain(|path, _| path != "ledger.lock" && !path.starts_with("slotpress-"));
                 let paths_of = |tree: &BTreeMap<String, Option<Vec<u8>>>| tree.keys().cloned().collect::<Vec<_>>();
-                assert_eq!(paths_of(&found), paths_of(expected), "{at}");
-                assert!(found == *expected, "{at}: another ledger");
+                assert_eq!(paths_of(&files), paths_of(expected), "{moment}");
+                assert!(files == *expected, "{moment}: the ledger has other contents");
                 return;
             }
         }
         let (code, stderr) = run_to_stderr(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(code, Some(0), "{at}: what looks complete is not: {stderr}");
+        assert_eq!(code, Some(0), "{moment}: the result looks complete, but is not: {stderr}");
     }
 
-    /// Returns names of temporary files. A run that was not killed leaves none.
-    pub fn partial_names(&self) -> BTreeSet<String> {
-        let names = relative_paths(self.dir.path()).into_iter();
-        let is_partial = |name: &String| name.contains("slotpress-") || name.contains("tmp");
-        names.filter(|name| is_partial(name) && !name.contains("slotpress-replaced-")).collect()
+    /// Returns the paths of temporary files. A run that was not killed leaves none.
+    pub fn partial_paths(&self) -> BTreeSet<String> {
+        let paths = relative_paths(self.dir.path()).into_iter();
+        let is_partial = |path: &String| path.contains("slotpress-") || path.contains("tmp");
+        paths.filter(|path| is_partial(path) && !path.contains("slotpress-replaced-")).collect()
     }
 
     /// Checks everything that must hold after a fault, and reruns the command.
-    pub fn check(&self, source: &BTreeMap<String, Option<Vec<u8>>>, at: &str) {
-        assert!(self.source_tree() == *source, "{at}: the source has changed");
-        self.check_final_names(at);
+    pub fn check(&self, source: &BTreeMap<String, Option<Vec<u8>>>, moment: &str) {
+        assert!(self.source_tree() == *source, "{moment}: the source has changed");
+        self.check_final_names(moment);
         let was_complete = self.is_complete();
         let arguments = self.arguments();
         let (code, stderr) = run_to_stderr(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         #[cfg(feature = "net")]
-        let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Replaced(_) | Kind::Report | Kind::Fetched(_));
+        let can_run_again = matches!(
+            self.expected,
+            ExpectedResult::Archive(..)
+                | ExpectedResult::Replaced(_)
+                | ExpectedResult::Report
+                | ExpectedResult::Fetched(_)
+        );
         #[cfg(not(feature = "net"))]
-        let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Replaced(_) | Kind::Report);
-        if !was_complete || runs_again {
-            assert_eq!(code, Some(0), "{at}: a rerun fails: {stderr}\n{:?}", relative_paths(self.dir.path()));
+        let can_run_again =
+            matches!(self.expected, ExpectedResult::Archive(..) | ExpectedResult::Replaced(_) | ExpectedResult::Report);
+        if !was_complete || can_run_again {
+            assert_eq!(code, Some(0), "{moment}: a rerun fails: {stderr}\n{:?}", relative_paths(self.dir.path()));
         } else {
-            assert_eq!(code, Some(5), "{at}: {code:?} {stderr}");
-            assert!(stderr.contains("already"), "{at}: {code:?} {stderr}");
+            assert_eq!(code, Some(5), "{moment}: {code:?} {stderr}");
+            assert!(stderr.contains("already"), "{moment}: {code:?} {stderr}");
         }
-        assert!(self.is_complete(), "{at}: a rerun leaves nothing");
-        self.check_final_names(at);
-        assert_eq!(self.partial_names(), BTreeSet::new(), "{at}: is left");
-        if let Kind::Replaced(old) = &self.kind {
+        assert!(self.is_complete(), "{moment}: a rerun makes no result");
+        self.check_final_names(moment);
+        assert_eq!(self.partial_paths(), BTreeSet::new(), "{moment}: temporary files are left");
+        if let ExpectedResult::Replaced(old) = &self.expected {
             let (ledger, accounts) = (read_moved_aside(&self.out), read_moved_aside(&self.accounts()));
-            let lost = |(path, file): &(&String, &Option<Vec<u8>>)| {
+            let is_lost = |(path, file): &(&String, &Option<Vec<u8>>)| {
                 ![&ledger, &accounts].iter().any(|aside| aside.get(*path) == Some(*file))
             };
-            let lost: Vec<&String> = old.iter().filter(lost).map(|(path, _)| path).collect();
-            assert_eq!(lost, Vec::<&String>::new(), "{at}: is lost of the old state");
+            let lost_paths: Vec<&String> = old.iter().filter(is_lost).map(|(path, _)| path).collect();
+            assert_eq!(lost_paths, Vec::<&String>::new(), "{moment}: files of the old state are lost");
         }
     }
 }
 
-/// A file that tells a bank snapshot of an old state from a new one.
-pub const OLD: &str = "old";
+/// Name of a file that marks a bank snapshot of an old state.
+const OLD_STATE_MARK: &str = "old";
 
 /// Makes a ledger whose state is to be replaced: it has a bank snapshot of this slot, an older and a
 /// newer one, all complete.
@@ -344,7 +351,7 @@ pub fn make_old_state(archive: &Path, slot: u64, ledger: &Path, accounts: &Path)
     let (code, stderr) = run_to_stderr(&arguments);
     assert_eq!(code, Some(0), "{stderr}");
     let bank = ledger.join(format!("snapshots/{slot}"));
-    fs::write(bank.join(OLD), "old").expect("written");
+    fs::write(bank.join(OLD_STATE_MARK), "old").expect("written");
     [slot - 1, slot + 1].into_iter().for_each(|other| copy_tree(&bank, &ledger.join(format!("snapshots/{other}"))));
 }
 
@@ -356,14 +363,14 @@ pub fn state_files(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
 
 /// Returns the files that restores have moved aside in a directory, by their former paths.
 pub fn read_moved_aside(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
-    let former = |(path, file): (String, _)| {
+    let with_former_path = |(path, file): (String, _)| {
         Some((path.strip_prefix("slotpress-replaced-")?.split_once('/')?.1.to_string(), file))
     };
-    // Of several, the first is the old state.
-    tree(dir).into_iter().rev().filter_map(former).collect()
+    // If a path occurs several times, the first file is the one of the old state.
+    tree(dir).into_iter().rev().filter_map(with_former_path).collect()
 }
 
-/// Returns true if a ledger has a bank snapshot that is marked complete.
+/// True if a ledger has a bank snapshot that is marked complete.
 fn has_marked_slot(ledger: &Path) -> bool {
     fs::read_dir(ledger.join("snapshots"))
         .is_ok_and(|slots| slots.flatten().any(|slot| slot.path().join("fastboot_version").exists()))
@@ -387,12 +394,12 @@ pub fn net_scenarios() -> Vec<Scenario> {
     let mut all: Vec<Scenario> = ["fetch", "bootstrap"]
         .map(|name| {
             let dir = temp_dir();
-            let kind = match name {
-                "fetch" => Kind::Fetched(files.clone()),
-                _ => Kind::Bootstrapped(expected.clone()),
+            let result = match name {
+                "fetch" => ExpectedResult::Fetched(files.clone()),
+                _ => ExpectedResult::Bootstrapped(expected.clone()),
             };
             let (source, out) = (dir.path().join("nothing"), dir.path().join("out"));
-            Scenario { name, dir, source, out, kind, server: Some(serve(&files, TransferMode::Ranges)) }
+            Scenario { name, dir, source, out, expected: result, server: Some(serve(&files, TransferMode::Ranges)) }
         })
         .into();
     all.push(make_base_scenario());
@@ -411,57 +418,58 @@ fn make_base_scenario() -> Scenario {
     let server = Some(serve(&[read(&new), read(&rebased)].into(), TransferMode::Ranges));
     let (source, out) = (dir.path().join(name(&old)), dir.path().join("out"));
     fs::copy(&old, &source).expect("copied");
-    Scenario { name: "bootstrap --base", dir, source, out, kind: Kind::Bootstrapped(expected), server }
+    let expected = ExpectedResult::Bootstrapped(expected);
+    Scenario { name: "bootstrap --base", dir, source, out, expected, server }
 }
 
 /// Returns all scenarios.
 pub fn scenarios() -> Vec<Scenario> {
-    let make = |name, kind: &dyn Fn(&Path) -> (PathBuf, Kind)| {
+    let make = |name, prepare: &dyn Fn(&Path) -> (PathBuf, ExpectedResult)| {
         let dir = temp_dir();
-        let (source, kind) = kind(dir.path());
+        let (source, expected) = prepare(dir.path());
         let out = dir.path().join("out");
         Scenario {
             name,
             dir,
             source,
             out,
-            kind,
+            expected,
             #[cfg(feature = "net")]
             server: None,
         }
     };
-    let into_archive = |dir: &Path, command: &str, source: PathBuf| {
-        let first = dir.join("first");
-        fs::create_dir(&first).expect("made");
-        let (code, stderr) = run_to_stderr(&[command, text(&source), "-o", text(&first)]);
+    let make_archive = |dir: &Path, command: &str, source: PathBuf| {
+        let out = dir.join("first");
+        fs::create_dir(&out).expect("made");
+        let (code, stderr) = run_to_stderr(&[command, text(&source), "-o", text(&out)]);
         assert_eq!(code, Some(0), "{stderr}");
-        let archive = fs::read_dir(&first).expect("read").next().expect("an archive").expect("an entry").path();
-        let kind = Kind::Archive(name(&archive), fs::read(&archive).expect("read"));
-        fs::remove_dir_all(first).expect("removed");
-        (source, kind)
+        let archive = fs::read_dir(&out).expect("read").next().expect("an archive").expect("an entry").path();
+        let expected = ExpectedResult::Archive(name(&archive), fs::read(&archive).expect("read"));
+        fs::remove_dir_all(out).expect("removed");
+        (source, expected)
     };
-    let copied = |dir: &Path| {
+    let copy_archive = |dir: &Path| {
         let source = dir.join(FULL_26);
         fs::copy(fixture(FULL_26), &source).expect("copied");
         source
     };
-    let ledger = |dir: &Path| {
+    let unpack_ledger = |dir: &Path| {
         let ledger = dir.join("ledger");
         unpack_into(&fixture("ledger-at-26.tar.zst"), &ledger);
         ledger
     };
     vec![
-        make("archive", &|dir| into_archive(dir, "archive", ledger(dir))),
-        make("recompress", &|dir| into_archive(dir, "recompress", copied(dir))),
-        make("restore", &|dir| (copied(dir), Kind::Ledger)),
+        make("archive", &|dir| make_archive(dir, "archive", unpack_ledger(dir))),
+        make("recompress", &|dir| make_archive(dir, "recompress", copy_archive(dir))),
+        make("restore", &|dir| (copy_archive(dir), ExpectedResult::Ledger)),
         make("restore --replace-state", &|dir| {
-            let (archive, old) = (copied(dir), dir.join("old"));
+            let (archive, old) = (copy_archive(dir), dir.join("old"));
             fs::create_dir(&old).expect("made");
             make_old_state(&archive, 26, &old.join("out"), &old.join("accounts"));
             let files = [state_files(&old.join("out")), state_files(&old.join("accounts"))];
-            (archive, Kind::Replaced(files.into_iter().flatten().collect()))
+            (archive, ExpectedResult::Replaced(files.into_iter().flatten().collect()))
         }),
-        make("verify ARCHIVE", &|dir| (copied(dir), Kind::Report)),
-        make("verify LEDGER", &|dir| (ledger(dir), Kind::Report)),
+        make("verify ARCHIVE", &|dir| (copy_archive(dir), ExpectedResult::Report)),
+        make("verify LEDGER", &|dir| (unpack_ledger(dir), ExpectedResult::Report)),
     ]
 }

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 
-/// Runs the program; returns exit code, stdout and stderr.
+/// Runs the program. Returns its exit code, stdout and stderr.
 pub fn run_to_text(arguments: &[&str]) -> (i32, String, String) {
     let output = slotpress().args(arguments).output().expect("runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
@@ -10,9 +10,9 @@ pub fn run_to_text(arguments: &[&str]) -> (i32, String, String) {
 }
 
 /// Asserts that the program fails with this exit code, and that its errors contain these texts.
-pub fn assert_fails(arguments: &[&str], code: i32, texts: &[&str]) -> String {
-    let (found, stdout, stderr) = run_to_text(arguments);
-    assert_eq!(found, code, "{arguments:?}: {stdout}{stderr}");
+pub fn assert_fails(arguments: &[&str], expected_code: i32, texts: &[&str]) -> String {
+    let (code, stdout, stderr) = run_to_text(arguments);
+    assert_eq!(code, expected_code, "{arguments:?}: {stdout}{stderr}");
     for text in texts {
         assert!(stderr.contains(text), "{arguments:?}: {text:?} is not in: {stderr}");
     }

@@ -1,4 +1,4 @@
-//! Pseudorandom numbers that follow from a seed.
+//! Pseudorandom numbers from a seed.
 
 use slotpress_base::SplitMix64;
 

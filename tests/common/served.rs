@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::common::{FULL_26, INCREMENTAL_26_40, fill_with_skippable_frames, fixture, slotpress_path, temp_dir};
-
-/// Longest wait, far above what a busy machine needs. A test that waits longer fails.
-pub const LIMIT: Duration = Duration::from_secs(60);
+use crate::common::{
+    FULL_26, INCREMENTAL_26_40, WAIT_MAX, fill_with_skippable_frames, fixture, slotpress_path, temp_dir,
+};
 
 pub struct Server {
     child: Child,
@@ -70,11 +69,11 @@ impl Server {
     }
 
     pub fn start_in(dir: TempDir, arguments: &[&str]) -> Self {
-        Self::start_by(Command::new(slotpress_path()), dir, arguments)
+        Self::start_with_command(Command::new(slotpress_path()), dir, arguments)
     }
 
     /// Serves a directory by a command that runs the program.
-    pub fn start_by(mut command: Command, dir: TempDir, arguments: &[&str]) -> Self {
+    pub fn start_with_command(mut command: Command, dir: TempDir, arguments: &[&str]) -> Self {
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--json"])
             .args(arguments)
@@ -85,23 +84,23 @@ impl Server {
             .spawn()
             .expect("started");
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let out = BufReader::new(child.stdout.take().expect("its output"));
-        let err = BufReader::new(child.stderr.take().expect("its errors"));
-        let (send, first) = std::sync::mpsc::channel();
-        let kept = lines.clone();
-        let out = std::thread::spawn(move || {
-            for line in out.lines().map_while(Result::ok) {
-                let _ = send.send(line.clone());
-                kept.lock().expect("unlocked").push(line);
+        let stdout = BufReader::new(child.stdout.take().expect("its output"));
+        let stderr = BufReader::new(child.stderr.take().expect("its errors"));
+        let (line_tx, line_rx) = std::sync::mpsc::channel();
+        let log = lines.clone();
+        let stdout_reader = std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _ = line_tx.send(line.clone());
+                log.lock().expect("unlocked").push(line);
             }
         });
-        let kept = lines.clone();
-        let err = std::thread::spawn(move || {
-            for line in err.lines().map_while(Result::ok) {
-                kept.lock().expect("unlocked").push(line);
+        let log = lines.clone();
+        let stderr_reader = std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                log.lock().expect("unlocked").push(line);
             }
         });
-        let Ok(line) = first.recv_timeout(LIMIT) else {
+        let Ok(line) = line_rx.recv_timeout(WAIT_MAX) else {
             let _ = child.kill();
             panic!("the server does not start: {:?}", lines.lock().expect("unlocked"));
         };
@@ -109,7 +108,7 @@ impl Server {
         assert_eq!(line["type"], "serve");
         let address = |field: &str| line[field].as_str().map(|text| text.parse().expect("an address"));
         let (address, metrics) = (address("listen").expect("an address"), address("metrics"));
-        Self { child, address, metrics, dir, lines, readers: vec![out, err] }
+        Self { child, address, metrics, dir, lines, readers: vec![stdout_reader, stderr_reader] }
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -156,13 +155,13 @@ impl Server {
     }
 
     /// Waits for a line of the server's output that contains all of these texts.
-    pub fn wait_for_line(&self, parts: &[&str]) -> String {
+    pub fn wait_for_line(&self, texts: &[&str]) -> String {
         let start = Instant::now();
         loop {
-            if let Some(line) = self.lines().into_iter().find(|line| parts.iter().all(|part| line.contains(part))) {
+            if let Some(line) = self.lines().into_iter().find(|line| texts.iter().all(|text| line.contains(text))) {
                 return line;
             }
-            assert!(start.elapsed() < LIMIT, "no line has {parts:?}: {:?}", self.lines());
+            assert!(start.elapsed() < WAIT_MAX, "no line has {texts:?}: {:?}", self.lines());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -183,7 +182,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().expect("asked") {
                 return status;
             }
-            assert!(start.elapsed() < LIMIT, "it does not end");
+            assert!(start.elapsed() < WAIT_MAX, "it does not end");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -197,9 +196,9 @@ impl Drop for Server {
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect_timeout(&address, LIMIT).expect("connected");
-    stream.set_read_timeout(Some(LIMIT)).expect("set");
-    stream.set_write_timeout(Some(LIMIT)).expect("set");
+    let stream = TcpStream::connect_timeout(&address, WAIT_MAX).expect("connected");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("set");
+    stream.set_write_timeout(Some(WAIT_MAX)).expect("set");
     stream
 }
 
@@ -218,7 +217,7 @@ pub fn read_head(stream: &mut TcpStream) -> Option<Response> {
             Ok(1) => head.push(byte[0]),
             _ => return None,
         }
-        assert!(head.len() < 10_000, "a head without end");
+        assert!(head.len() < 10_000, "the headers do not end");
     }
     let head = String::from_utf8(head).expect("text");
     let mut lines = head.lines();
@@ -231,9 +230,9 @@ pub fn read_head(stream: &mut TcpStream) -> Option<Response> {
 /// Reads a response and its body, whose length the headers state.
 pub fn read_response(stream: &mut TcpStream, method: &str) -> Response {
     let mut response = read_head(stream).expect("a response");
-    let has_none = method == "HEAD" || matches!(response.status, 204 | 304);
-    if !has_none {
-        let length = response.header("content-length").parse().expect("a length, always");
+    let has_body = method != "HEAD" && !matches!(response.status, 204 | 304);
+    if has_body {
+        let length = response.header("content-length").parse().expect("a length");
         response.body = vec![0; length];
         stream.read_exact(&mut response.body).expect("the whole body");
     }

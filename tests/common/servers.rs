@@ -29,10 +29,10 @@ pub fn start(command: &mut Command, port: u16, log: &Path) -> Running {
     let server = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
     let mut printed = String::new();
     wait_for("the server; its log is printed", || {
-        let more = fs::read_to_string(log).unwrap_or_default();
-        if more != printed {
-            eprintln!("{more}");
-            printed = more;
+        let text = fs::read_to_string(log).unwrap_or_default();
+        if text != printed {
+            eprintln!("{text}");
+            printed = text;
         }
         TcpStream::connect(("127.0.0.1", port)).is_ok()
     });
@@ -48,8 +48,8 @@ pub struct Nginx {
 impl Nginx {
     /// Runs nginx. Its configuration must listen on `port`.
     ///
-    /// In the `http` block of `blocks`, `TEMPORARY` stands for settings that keep temporary files
-    /// in a directory of the test.
+    /// In `blocks`, the word `TEMPORARY` is replaced by settings that keep temporary files in a directory of
+    /// the test.
     pub fn start(port: u16, modules: &str, blocks: &str) -> Self {
         let work = super::temp_dir();
         open_to_others(work.path());
@@ -70,8 +70,8 @@ impl Nginx {
     }
 }
 
-/// Lets other users read a directory: if the tests run as root, workers of web servers are another
-/// user.
+/// Lets other users read and write a directory: if the tests run as root, the workers of web servers run as
+/// another user.
 pub fn open_to_others(dir: &Path) {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("changed");
 }

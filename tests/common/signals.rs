@@ -1,4 +1,4 @@
-//! Signals at chosen moments of a run that takes a while.
+//! Sends signals at chosen moments of a long run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,20 +32,21 @@ pub fn setup() -> &'static Setup {
     })
 }
 
-/// Settings that make a run long enough for a signal in its middle.
+/// Flags that make a run long enough for a signal in its middle.
 pub const FLAGS: [&str; 4] = ["--zstd-level", "7", "--frame-size", "64KiB"];
 
-/// The moment of a run at which the signal is sent.
+/// The moment of a run at which the signal is sent: its name, and a function that returns true from then on.
 pub type Moment<'a> = (&'a str, Box<dyn Fn() -> bool + 'a>);
 
 /// Starts the program, sends the signal at the moment, and waits for the end.
 pub fn run_and_signal(command: &mut Command, signal: Signal, moment: &Moment<'_>) -> ExitStatus {
     let mut child: Child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
+    let (_, is_now) = moment;
     loop {
         if let Some(status) = child.try_wait().expect("a child") {
             return status;
         }
-        if moment.1() {
+        if is_now() {
             let pid = Pid::from_raw(child.id() as i32).expect("a process");
             // The program may have ended just now. Its id stays its own until `wait`.
             let _ = kill_process(pid, signal);
@@ -55,6 +56,7 @@ pub fn run_and_signal(command: &mut Command, signal: Signal, moment: &Moment<'_>
     }
 }
 
+/// Returns the length of the largest temporary file.
 pub fn temporary_bytes(out: &Path) -> Option<u64> {
     let files = fs::read_dir(out).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     files.filter(|path| name(path).starts_with("tmp-")).filter_map(|path| Some(fs::metadata(path).ok()?.len())).max()

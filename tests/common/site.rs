@@ -34,7 +34,7 @@ pub fn archives(flags: &[&str]) -> Files {
     files_in(out.path())
 }
 
-/// Makes a full archive of some megabytes, of which the end is a small part.
+/// Makes a full archive of some megabytes. The index and seek table are a small part of it.
 pub fn larger_archive() -> Files {
     let dir = temp_dir();
     let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
@@ -74,7 +74,7 @@ pub fn pair_and_genesis() -> (Files, Vec<u8>) {
     (files, fs::read(ledger.join("genesis.bin")).expect("read"))
 }
 
-/// Returns archives by Agave: one frame, no index.
+/// Returns archives that Agave wrote, in one frame and without an index.
 pub fn agave_archives() -> Files {
     [FULL_26, INCREMENTAL_26_40].map(|name| (name.to_string(), fs::read(fixture(name)).expect("read"))).into()
 }
@@ -87,41 +87,43 @@ pub fn files_in(dir: &Path) -> Files {
 /// Behaviour of a server that sends files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferMode {
-    /// With ranges and an ETag.
+    /// The server sends ranges and an ETag.
     Ranges,
-    /// Always the whole file, like Agave's RPC port.
+    /// The server always sends the whole file, like Agave's RPC port.
     Whole,
-    /// The server announces ranges, and sends the whole file.
+    /// The server announces ranges, but sends the whole file.
     Liar,
 }
 
 /// Serves files as Agave's RPC port does: by two redirects and by exact names.
-pub fn serve(files: &Files, way: TransferMode) -> Server {
+pub fn serve(files: &Files, mode: TransferMode) -> Server {
     let files = Arc::new(files.clone());
-    Server::start(move |request, stream| respond(&files, way, request, stream))
+    Server::start(move |request, stream| respond(&files, mode, request, stream))
 }
 
-pub fn respond(files: &Files, way: TransferMode, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn respond(files: &Files, mode: TransferMode, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let newest = |prefix: &str| files.keys().rev().find(|name| name.starts_with(prefix) && !name.ends_with("bz2"));
-    let asked = request.path.trim_start_matches('/');
-    let to = match asked {
+    let requested_name = request.path.trim_start_matches('/');
+    let redirected_name = match requested_name {
         "snapshot.tar.bz2" => newest("snapshot-"),
         "incremental-snapshot.tar.bz2" => newest("incremental-"),
         _ => None,
     };
-    if let Some(to) = to {
-        return redirect(stream, &format!("/{to}"));
+    if let Some(name) = redirected_name {
+        return redirect(stream, &format!("/{name}"));
     }
-    let Some(bytes) = files.get(asked) else {
-        let is_a_name = ["snapshot", "incremental-snapshot", "genesis"].iter().any(|start| asked.starts_with(start));
-        let status = if is_a_name { "404 Not Found" } else { "405 Method Not Allowed" };
+    let Some(bytes) = files.get(requested_name) else {
+        let prefixes = ["snapshot", "incremental-snapshot", "genesis"];
+        let is_served_by_agave = prefixes.iter().any(|prefix| requested_name.starts_with(prefix));
+        let status = if is_served_by_agave { "404 Not Found" } else { "405 Method Not Allowed" };
         return answer(stream, status, &[], b"");
     };
-    match way {
+    match mode {
         TransferMode::Ranges => file(request, stream, bytes, &etag(bytes)),
         TransferMode::Whole | TransferMode::Liar => {
-            let accepts: &[(&str, &str)] = if way == TransferMode::Liar { &[("Accept-Ranges", "bytes")] } else { &[] };
-            head(stream, "200 OK", &[accepts, &[("Content-Length", &bytes.len().to_string())]].concat())?;
+            let accept_ranges = [("Accept-Ranges", "bytes")];
+            let headers: &[(&str, &str)] = if mode == TransferMode::Liar { &accept_ranges } else { &[] };
+            head(stream, "200 OK", &[headers, &[("Content-Length", &bytes.len().to_string())]].concat())?;
             if request.method != "HEAD" {
                 stream.write_all(bytes)?;
             }
@@ -134,7 +136,7 @@ pub fn etag(bytes: &[u8]) -> String {
     format!("\"{}\"", blake3::hash(bytes).to_hex())
 }
 
-/// The output of a run.
+/// The output of a run with `--json`.
 #[derive(Debug)]
 pub struct JsonOutput {
     pub code: Option<i32>,
@@ -143,9 +145,9 @@ pub struct JsonOutput {
 }
 
 impl JsonOutput {
-    /// Returns the JSON object of a type.
-    pub fn line(&self, name: &str) -> &serde_json::Value {
-        self.lines.iter().find(|line| line["type"] == name).unwrap_or_else(|| panic!("no {name}: {self:?}"))
+    /// Returns the first JSON object of a type.
+    pub fn line(&self, kind: &str) -> &serde_json::Value {
+        self.lines.iter().find(|line| line["type"] == kind).unwrap_or_else(|| panic!("no {kind}: {self:?}"))
     }
 }
 
@@ -159,27 +161,27 @@ pub fn run_to_json(arguments: &[&str]) -> JsonOutput {
     }
 }
 
-/// Restores a ledger from the same archives on disk.
+/// Restores a ledger from the archives, in the directory `ledger` of the result.
 pub fn restore_files(files: &Files) -> TempDir {
     let dir = temp_dir();
-    let put = |prefix: &str| -> PathBuf {
+    let write = |prefix: &str| -> PathBuf {
         let (name, bytes) = files.iter().find(|(name, _)| name.starts_with(prefix)).expect("an archive");
         let path = dir.path().join(name);
         fs::write(&path, bytes).expect("written");
         path
     };
-    let (full, incremental) = (put("snapshot-"), put("incremental-"));
+    let (full, incremental) = (write("snapshot-"), write("incremental-"));
     let ledger = dir.path().join("ledger");
     let output = run_to_json(&["restore", text(&full), text(&incremental), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     dir
 }
 
-/// Returns the ledger's files without the lock and files of a fetch.
+/// Returns the ledger's files, without those of the genesis and of a replaced state.
 pub fn ledger_tree(ledger: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
-    let mut found = tree(ledger);
-    found.retain(|path, _| !path.starts_with("genesis") && !path.starts_with("slotpress-replaced-"));
-    found
+    let mut files = tree(ledger);
+    files.retain(|path, _| !path.starts_with("genesis") && !path.starts_with("slotpress-replaced-"));
+    files
 }
 
 pub fn full(files: &Files) -> (String, Vec<u8>) {

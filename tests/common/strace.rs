@@ -8,16 +8,15 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 
-/// Limit on the time of a run, far above what it needs. A run that takes longer hangs.
+/// Limit on the time of a run, far above what a run needs.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A system call, as it was entered.
+/// A system call in the log.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub name: String,
     /// Number of the call among its thread's calls of this name, from 1, as strace counts.
     pub number: u64,
-    /// Line of the log.
     pub line: String,
 }
 
@@ -26,7 +25,6 @@ pub struct Call {
 pub struct Trace {
     /// System calls, in order.
     pub calls: Vec<Call>,
-    /// True if the program was killed.
     pub is_killed: bool,
     pub output: Output,
     /// The whole log.
@@ -75,7 +73,7 @@ pub fn trace_with(
     Trace { calls: parse(&log, calls), is_killed: log.contains("+++ killed by SIGKILL +++"), output, log }
 }
 
-/// Returns the calls of a log. strace also logs calls for which it has no name.
+/// Returns the calls of a log with these names. strace also logs calls for which it knows no name.
 fn parse(log: &str, names: &str) -> Vec<Call> {
     let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     let mut calls = Vec::new();

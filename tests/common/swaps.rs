@@ -26,22 +26,24 @@ pub fn small_archive() -> (TempDir, PathBuf) {
 }
 
 /// A directory that was replaced by a link. It is put back into its original parent directory, even
-/// if that was moved in between. A complete run would otherwise look like a failed one.
-pub struct Swapped {
-    pub parent: OwnedFd,
-    pub name: String,
-    pub aside: PathBuf,
+/// if the parent directory was moved in between. A complete run would otherwise look like a failed one.
+pub struct SwappedDir {
+    parent: OwnedFd,
+    name: String,
+    aside: PathBuf,
 }
 
-impl Swapped {
+impl SwappedDir {
     /// Moves a directory aside, and puts a link into its place.
     pub fn swap(path: &Path, aside: &Path, outside: &Path) -> Option<Self> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let parent = rustix::fs::open(path.parent()?, flags, Mode::empty()).ok()?;
         let name = name(path);
         // A link of an earlier swap is not a directory.
-        let found = statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        FileType::from_raw_mode(found.st_mode).is_dir().then_some(())?;
+        let stat = statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        if !FileType::from_raw_mode(stat.st_mode).is_dir() {
+            return None;
+        }
         renameat(&parent, &name, CWD, aside).ok()?;
         // If this fails, the program has made a file of that name.
         let _ = symlinkat(outside, &parent, &name);
@@ -50,8 +52,8 @@ impl Swapped {
 
     /// Puts the directory back.
     pub fn restore(self) {
-        let found = statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        if found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink()) {
+        let stat = statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_symlink()) {
             let _ = unlinkat(&self.parent, &self.name, AtFlags::empty());
         }
         let _ = renameat(CWD, &self.aside, &self.parent, &self.name);
@@ -59,7 +61,7 @@ impl Swapped {
 }
 
 /// Returns every directory of a target from which or to which files are moved.
-pub fn directories(ledger: &Path, accounts: &Path) -> Vec<PathBuf> {
+fn directories(ledger: &Path, accounts: &Path) -> Vec<PathBuf> {
     let inner = |dir: &Path, prefix: &str| -> Vec<PathBuf> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).filter(|path| name(path).starts_with(prefix)).collect()
@@ -73,13 +75,25 @@ pub fn directories(ledger: &Path, accounts: &Path) -> Vec<PathBuf> {
     paths
 }
 
+/// Directories of an attacked run.
+pub struct AttackedDirs<'a> {
+    pub ledger: &'a Path,
+    pub accounts: &'a Path,
+    /// Place of a directory while a link replaces it.
+    pub aside: &'a Path,
+    /// Directory to which the links lead.
+    pub outside: &'a Path,
+}
+
 /// Runs a command, and swaps the directories of its target until it ends. Returns the exit status and
 /// the number of swaps.
-pub fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 4], run: usize) -> (ExitStatus, usize) {
+pub fn attack(mut command: Command, dirs: &AttackedDirs<'_>, run: usize) -> (ExitStatus, usize) {
+    let AttackedDirs { ledger, accounts, aside, outside } = *dirs;
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
-    let is_own = |name: String| name.starts_with("slotpress-partial-") || name.starts_with("slotpress-fetch-");
+    let is_temporary = |name: String| name.starts_with("slotpress-partial-") || name.starts_with("slotpress-fetch-");
     // Entries may appear and disappear meanwhile.
-    let is_begun = || fs::read_dir(ledger).into_iter().flatten().flatten().any(|entry| is_own(name(&entry.path())));
+    let has_temporary =
+        || fs::read_dir(ledger).into_iter().flatten().flatten().any(|entry| is_temporary(name(&entry.path())));
     // Swaps begin when the program has resolved the operator's paths, which it trusts.
     let mut has_begun = false;
     let (mut number, mut swaps) = (run, 0);
@@ -88,14 +102,14 @@ pub fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 
             assert_eq!(relative_paths(outside), Vec::<String>::new(), "run {run}: {status}");
             return (status, swaps);
         }
-        has_begun = has_begun || is_begun();
+        has_begun = has_begun || has_temporary();
         let paths = if has_begun { directories(ledger, accounts) } else { Vec::new() };
         let Some(path) = paths.get(number % paths.len().max(1)) else {
             std::thread::yield_now();
             continue;
         };
         number += 1;
-        let Some(swapped) = Swapped::swap(path, aside, outside) else { continue };
+        let Some(swapped) = SwappedDir::swap(path, aside, outside) else { continue };
         swaps += 1;
         for _ in 0..(number % 7) * 40 {
             std::hint::spin_loop();
@@ -104,7 +118,7 @@ pub fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 
     }
 }
 
-/// Asserts that a ledger that is marked complete has everything that the archive has.
+/// Asserts that a ledger is marked complete, and contains everything that the archive contains.
 pub fn assert_complete(
     archive: &Path,
     archived: &BTreeMap<String, Vec<u8>>,
@@ -114,7 +128,7 @@ pub fn assert_complete(
 ) {
     let slot = name(archive).split('-').nth(1).expect("a slot").to_string();
     let bank_snapshot = ledger.join("snapshots").join(&slot);
-    assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("the mark"), b"3.0.0", "run {run}");
+    assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("marked"), b"3.0.0", "run {run}");
     assert!(fs::read(bank_snapshot.join(&slot)).expect("a bank file") == archived[&format!("snapshots/{slot}/{slot}")]);
     let list = storages_list(&bank_snapshot);
     assert_eq!(relative_paths(&accounts.join("run")).len(), list.len(), "run {run}");

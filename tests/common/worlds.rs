@@ -1,17 +1,17 @@
 //! Random worlds for `bootstrap`: sources, of which one may be honest, and full archives of the node.
-//! The simulation of `bootstrap` runs in all of them without a network, and the program itself in some.
+//! Simulations of `bootstrap` run in all of them without a network, and the program itself in some.
 
 use super::seeded_rng::SeededRng;
 
-/// Days of one chain that have archives. The first `FULL_DAYS` have full archives.
+/// Number of days of a chain that have archives. The first `FULL_DAYS` have full archives.
 pub const DAYS: usize = 5;
 pub const FULL_DAYS: usize = 3;
 
-/// What happens to an archive that is requested from one place.
+/// What happens when an archive is requested from a server or the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Arrives,
-    /// It arrives slowly.
+    /// The archive arrives slowly.
     Slow,
     /// Connections end in the middle.
     Breaks,
@@ -19,24 +19,24 @@ pub enum Fate {
     Lies,
     Fails,
     NoRanges,
-    /// It is published again this number of times during the fetch.
+    /// The archive is published again this number of times during the fetch.
     PublishedAgain(usize),
-    /// No trusted server has it, unless an honest source has it too.
+    /// No trusted server has the archive, unless an honest source has it too.
     Unconfirmed,
-    /// It is gone when the sources are asked again.
+    /// The archive is gone when the sources are asked again.
     Vanishes,
-    /// It has a later slot each time the sources are asked again, and its content is wrong.
+    /// The archive has a later slot each time the sources are asked again, and its content is wrong.
     Renames,
     /// The same as `Renames`, with a slot that no chain has reached.
     Invents,
-    /// Its source states a length for which no disk has room.
+    /// The source states a length for which no disk has room.
     Overstates,
 }
 
-/// An archive at a place.
+/// An archive that a server or the node has.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldArchive {
-    /// The number of the server; `None` for a file of the node.
+    /// Number of the server, or `None` for a file of the node.
     pub server: Option<usize>,
     pub base_day: Option<usize>,
     pub day: usize,
@@ -45,7 +45,7 @@ pub struct HeldArchive {
 
 #[derive(Debug)]
 pub struct RandomWorld {
-    /// The honest source.
+    /// Number of the honest server.
     pub honest: Option<usize>,
     pub held: Vec<HeldArchive>,
 }
@@ -55,22 +55,22 @@ impl RandomWorld {
         let mut rng = SeededRng::new(seed);
         let servers = 1 + rng.below(5);
         let honest = (rng.below(4) > 0).then(|| rng.below(servers));
-        let mut drawn = Self { honest, held: Vec::new() };
+        let mut world = Self { honest, held: Vec::new() };
         for server in 0..servers {
             for _ in 0..=rng.below(2) {
-                let full = rng.below(FULL_DAYS);
-                drawn.add(Some(server), None, full, &mut rng);
+                let full_day = rng.below(FULL_DAYS);
+                world.add(Some(server), None, full_day, &mut rng);
                 for _ in 0..rng.below(3) {
-                    let day = full + 1 + rng.below(DAYS - full - 1);
-                    drawn.add(Some(server), Some(full), day, &mut rng);
+                    let day = full_day + 1 + rng.below(DAYS - full_day - 1);
+                    world.add(Some(server), Some(full_day), day, &mut rng);
                 }
             }
         }
         for _ in 0..rng.below(3) {
-            let full = rng.below(FULL_DAYS);
-            drawn.add(None, None, full, &mut rng);
+            let full_day = rng.below(FULL_DAYS);
+            world.add(None, None, full_day, &mut rng);
         }
-        drawn
+        world
     }
 
     fn add(&mut self, server: Option<usize>, base_day: Option<usize>, day: usize, rng: &mut SeededRng) {

@@ -1,4 +1,4 @@
-//! An XFS file system in a file. It needs `sys_admin`, `loop_xfs`, `mount`, `umount` and
+//! An XFS file system in a file. A test that uses it needs `sys_admin`, `loop_xfs`, `mount`, `umount` and
 //! `mkfs.xfs`.
 
 use std::fs;
@@ -12,24 +12,24 @@ use crate::common::temp_dir;
 /// Smallest size of an XFS file system. The file is nearly all a hole.
 const IMAGE_BYTES: u64 = 300 << 20;
 
-/// Mounted until it is dropped.
+/// An XFS file system that is mounted until it is dropped.
 pub struct XfsDisk {
     mount_point: PathBuf,
-    _outside: TempDir,
+    _dir: TempDir,
 }
 
 impl XfsDisk {
     pub fn new() -> Self {
-        let outside = temp_dir();
-        let image = outside.path().join("image");
-        let mount_point = outside.path().join("disk");
+        let dir = temp_dir();
+        let image = dir.path().join("image");
+        let mount_point = dir.path().join("disk");
         fs::create_dir(&mount_point).expect("made");
         fs::File::create(&image).expect("made").set_len(IMAGE_BYTES).expect("grown");
         assert!(Command::new("mkfs.xfs").arg("-q").arg(&image).status().expect("runs").success());
         assert!(
             Command::new("mount").args(["-o", "loop"]).args([&image, &mount_point]).status().expect("runs").success()
         );
-        Self { mount_point, _outside: outside }
+        Self { mount_point, _dir: dir }
     }
 
     pub fn path(&self) -> &Path {

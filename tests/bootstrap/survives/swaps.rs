@@ -31,7 +31,8 @@ fn links_in_place_of_directories_are_not_followed() {
         let mut command = Command::new(slotpress_path());
         command.args(["bootstrap", &server.url("/"), "--replace-state", "--no-incremental", "--ledger"]);
         command.arg(&ledger).arg("--accounts").arg(&accounts);
-        let (status, swapped) = attack(command, [&ledger, &accounts, &aside, &outside], run);
+        let dirs = AttackedDirs { ledger: &ledger, accounts: &accounts, aside: &aside, outside: &outside };
+        let (status, swapped) = attack(command, &dirs, run);
         swaps += swapped;
         if status.success() {
             assert_complete(&archive, &archived, &ledger, &accounts, run);

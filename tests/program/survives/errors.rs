@@ -122,9 +122,9 @@ fn assert_survives_fault(scenario: &Scenario, fault: &Fault, call: &str, number:
         let is_cleanup =
             ["unlink", "rmdir", "openat", "getdents64", "flock", "stat"].iter().any(|name| call.contains(name));
         assert!(
-            is_cleanup || code == 3 || scenario.partial_names().is_empty(),
+            is_cleanup || code == 3 || scenario.partial_paths().is_empty(),
             "{context}: left {:?}",
-            scenario.partial_names()
+            scenario.partial_paths()
         );
         let is_late = stage >= 3 || !scenario.has_result();
         assert!(is_late || !scenario.is_complete(), "{context}: something looks complete");

@@ -22,7 +22,8 @@ fn links_in_place_of_directories_are_not_followed() {
         [&ledger, &accounts, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
         let mut command = Command::new(slotpress_path());
         command.arg("restore").arg(&archive).arg("--ledger").arg(&ledger).arg("--accounts").arg(&accounts);
-        let (status, swapped) = attack(command, [&ledger, &accounts, &aside, &outside], run);
+        let dirs = AttackedDirs { ledger: &ledger, accounts: &accounts, aside: &aside, outside: &outside };
+        let (status, swapped) = attack(command, &dirs, run);
         swaps += swapped;
         if !status.success() {
             continue;
