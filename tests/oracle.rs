@@ -354,7 +354,7 @@ fn verify_agrees_with_agave_on_all_ledger_layouts() {
             refused.extend(cells.into_iter().filter(|cell| cell != "accepted").map(|cell| format!("{label}: {cell}")));
         };
         print_row("the directory", &report.clients, &|oracle| {
-            oracle.accepts_dir(&bank_snapshot, &[ledger.join("accounts")], &genesis)
+            oracle.try_load_dir(&bank_snapshot, &[ledger.join("accounts")], &genesis)
         });
         for order in ["verbatim", "clustered"] {
             let out = dir.path().join(order);
@@ -369,7 +369,7 @@ fn verify_agrees_with_agave_on_all_ledger_layouts() {
                 let verdicts = verdicts_on_archives(full, incremental);
                 assert!(verdicts.iter().all(|verdict| verdict.loads), "{layout}: {verdicts:?}");
                 print_row(&format!("archive, {order}, {kind}"), &verdicts, &|oracle| {
-                    oracle.accepts(full, incremental, &genesis)
+                    oracle.try_load(full, incremental, &genesis)
                 });
             }
         }
@@ -401,7 +401,7 @@ fn verify_agrees_with_agave_on_archives_of_firedancer() {
                 .map(|oracle| {
                     let of_agave = incremental.map(|_| agave_incremental.as_path());
                     let expected = oracle.load(&agave_full, of_agave, genesis);
-                    check_answer(oracle, oracle.accepts(full, incremental, genesis), &expected, &verdicts, label)
+                    check_answer(oracle, oracle.try_load(full, incremental, genesis), &expected, &verdicts, label)
                 })
                 .collect();
             println!("| {chain} | {label} | {} |", cells.join(" | "));

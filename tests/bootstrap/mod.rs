@@ -35,7 +35,7 @@ use tempfile::TempDir;
 
 use crate::common::http::{self, Request, answer};
 use crate::common::oracle::Oracle;
-use crate::common::served::Server;
+use crate::common::served::ServeProcess;
 use crate::common::site::{Files, TransferMode, ledger_tree, respond, run_to_json};
 use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
@@ -43,7 +43,7 @@ use crate::rebase::{rebase, two_full_archives};
 /// A mirror with the newest full archive, and with a rebased incremental archive on an older full
 /// archive, which the mirror does not have.
 pub struct Mirror {
-    pub server: Server,
+    pub server: ServeProcess,
     /// Directory with the older full archive.
     old_dir: TempDir,
     /// Name of the older full archive.
@@ -63,7 +63,7 @@ impl Mirror {
         fs::copy(&old, old_dir.path().join(name(&old))).expect("copied");
         let old_name = name(&old);
         let new_name = name(&new);
-        Self { server: Server::start_in(dir, &[]), old_dir, old_name, new_name, rebased_name }
+        Self { server: ServeProcess::start_in(dir, &[]), old_dir, old_name, new_name, rebased_name }
     }
 
     /// Copies the older full archive into a directory. Returns its path there.
@@ -95,10 +95,10 @@ impl Mirror {
     }
 
     /// Starts a server that has only the newest full archive, like a validator.
-    fn start_validator(&self) -> Server {
+    fn start_validator(&self) -> ServeProcess {
         let dir = temp_dir();
         fs::copy(self.server.path(&self.new_name), dir.path().join(&self.new_name)).expect("copied");
-        Server::start_in(dir, &[])
+        ServeProcess::start_in(dir, &[])
     }
 }
 
@@ -116,7 +116,7 @@ fn serve_with_list(files: Files, list: String) -> http::Server {
 /// A mirror with the newest full archive, and with a rebased incremental archive on each of several
 /// older full archives.
 struct FleetMirror {
-    server: Server,
+    server: ServeProcess,
     /// Paths of the older full archives, each of which a node of the fleet has.
     olds: Vec<PathBuf>,
     /// Name of the newest full archive.
@@ -151,7 +151,7 @@ impl FleetMirror {
         }
         let new_name = name(&new);
         let hash = slotpress_format::ArchiveName::parse(&new_name).expect("a name").hash.to_string();
-        Self { server: Server::start_in(dir, &[]), olds, new_name, hash, genesis_dir, _old_dir: old_dir }
+        Self { server: ServeProcess::start_in(dir, &[]), olds, new_name, hash, genesis_dir, _old_dir: old_dir }
     }
 
     /// Asserts that Agave itself loads the ledger, if `AGAVE_ORACLE` is set.

@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use crate::common::*;
 
 /// The chain of `agave-4.2.2`, as Firedancer archived it before September 2026.
-pub const OLD: &str = "firedancer-2026-08/chain";
+pub const OLD_CHAIN: &str = "firedancer-2026-08/chain";
 
 /// The chain of `agave-4.4.0`, as Firedancer archived it in September 2026: with storages of several slots,
 /// without stakes, and with a status cache of one slot.
-pub const NO_STAKES: &str = "firedancer-2026-09/names";
+pub const CHAIN_WITHOUT_STAKES: &str = "firedancer-2026-09/names";
 
 /// The same chain, as Firedancer archives it since then.
-pub const NEW: &str = "firedancer-2026-09/full-bank";
+pub const NEW_CHAIN: &str = "firedancer-2026-09/full-bank";
 
 /// Hint for an archive that no version of Agave loads.
 pub const HINT: &str = "take Agave's archive, or one that Firedancer wrote since September 2026";
@@ -28,7 +28,7 @@ pub fn incremental(chain: &str) -> PathBuf {
 }
 
 /// Runs a command with `--json`. Returns its exit code, the object on its first line, and its stderr.
-pub fn run_command_to_json(command: &mut Command) -> (i32, serde_json::Value, String) {
+pub fn run_command_to_first_line(command: &mut Command) -> (i32, serde_json::Value, String) {
     let output = command.arg("--json").stdin(Stdio::null()).output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code().expect("a code"), first_line(&output.stdout), stderr)
@@ -41,7 +41,7 @@ pub fn command(name: &str) -> Command {
 }
 
 pub fn verify(archives: &[&Path], flags: &[&str]) -> (i32, serde_json::Value, String) {
-    run_command_to_json(command("verify").args(archives).args(flags))
+    run_command_to_first_line(command("verify").args(archives).args(flags))
 }
 
 pub fn genesis_of(agave: &str) -> PathBuf {

@@ -222,7 +222,7 @@ pub fn slotpress() -> Command {
 }
 
 /// Runs the program with `--json`. Returns its exit code, the object on its first line, and its stderr.
-pub fn run_json(arguments: &[&str], input: Option<&Path>) -> (i32, serde_json::Value, String) {
+pub fn run_to_first_line(arguments: &[&str], input: Option<&Path>) -> (i32, serde_json::Value, String) {
     let mut command = std::process::Command::new(slotpress_path());
     command.args(arguments).arg("--json");
     command.stdin(input.map_or_else(Stdio::null, |path| File::open(path).expect("opened").into()));

@@ -97,13 +97,13 @@ impl Oracle {
     }
 
     /// Returns the state that Agave loads from archives, or the last line of its output if it refuses.
-    pub fn accepts(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> Result<State, String> {
+    pub fn try_load(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> Result<State, String> {
         self.ask(&mut self.load_command(full, incremental, genesis)).map(|text| State::parse(&text)).map_err(last_line)
     }
 
     /// Returns the state with which Agave starts from a directory, or the last line of its output if it
     /// refuses.
-    pub fn accepts_dir(&self, bank_snapshot: &Path, accounts: &[PathBuf], genesis: &Path) -> Result<State, String> {
+    pub fn try_load_dir(&self, bank_snapshot: &Path, accounts: &[PathBuf], genesis: &Path) -> Result<State, String> {
         let answer = self.ask(&mut self.load_dir_command(bank_snapshot, accounts, genesis));
         answer.map(|text| State::parse(&text)).map_err(last_line)
     }

@@ -1,4 +1,4 @@
-//! A running server, and a client that is a plain socket.
+//! A running `slotpress serve`, and a client that is a plain socket.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,8 @@ use crate::common::{
     FULL_26, INCREMENTAL_26_40, WAIT_MAX, fill_with_skippable_frames, fixture, slotpress_path, temp_dir,
 };
 
-pub struct Server {
+/// A process of `slotpress serve`, which ends when this value is dropped.
+pub struct ServeProcess {
     child: Child,
     pub address: SocketAddr,
     pub metrics: Option<SocketAddr>,
@@ -62,7 +63,7 @@ pub fn large_archive(dir: &Path, slot: u64, bytes: usize) -> (String, Vec<u8>) {
     (name, content)
 }
 
-impl Server {
+impl ServeProcess {
     /// Serves the two archives.
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_in(two_archives(), arguments)
@@ -188,7 +189,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServeProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -91,7 +91,7 @@ fn parse(log: &str, names: &str) -> Vec<Call> {
 }
 
 /// Reads a number from an environment variable.
-pub fn number_of(variable: &str, default: u64) -> u64 {
+pub fn number_from_env(variable: &str, default: u64) -> u64 {
     match std::env::var(variable) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")),
         Err(_) => default,

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::common::listed::objects;
-use crate::common::served::{Server, two_archives};
+use crate::common::served::{ServeProcess, two_archives};
 use crate::common::{screen, *};
 
 /// The archive has one frame, and is cut off at several lengths.
@@ -27,7 +27,7 @@ fn cut_archives_are_not_listed() {
             _ => "cut".into(),
         };
         assert_eq!(unusable.unwrap_or_default()["fault"], fault, "{length} bytes");
-        let server = Server::start_in(dir, &[]);
+        let server = ServeProcess::start_in(dir, &[]);
         assert_eq!(server.get("/", "").text().contains(FULL_26), is_listed, "{length} bytes");
         if !is_listed {
             server.wait_for_line(&["warning", FULL_26, "is not used: it"]);
@@ -43,7 +43,7 @@ fn the_age_of_a_state_does_not_depend_on_the_source() {
     for (name, bytes) in crate::common::site::archives(&[]) {
         fs::write(dir.path().join(name), bytes).expect("written");
     }
-    let server = Server::start_in(dir, &[]);
+    let server = ServeProcess::start_in(dir, &[]);
     let url = server.url("/");
     let out = temp_dir();
     let local = server.dir.path().to_str().expect("UTF-8").to_string();

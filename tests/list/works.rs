@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::common::listed::{file_names, objects};
 use crate::common::screen::{assert_fails, run_to_text};
-use crate::common::served::{Server, two_archives};
+use crate::common::served::{ServeProcess, two_archives};
 use crate::common::*;
 
 fn list_json(dir: &Path) -> Vec<Value> {
@@ -67,7 +67,7 @@ fn an_empty_directory_has_no_newest_archive() {
 #[cfg(feature = "net")]
 #[test]
 fn the_archives_of_a_server_are_listed() {
-    let server = crate::common::served::Server::start(&[]);
+    let server = crate::common::served::ServeProcess::start(&[]);
     let list = |url: &str| {
         let (code, stdout, _) = run_to_text(&["list", "--json", url]);
         (code, objects(stdout.as_bytes()))
@@ -97,7 +97,7 @@ fn find_and_fetch_use_the_list_of_a_server() {
     let dir = two_archives();
     let newer = fixture(FULL_3500);
     slotpress().arg("recompress").arg(&newer).arg("-o").arg(dir.path()).assert().success();
-    let server = Server::start_in(dir, &[]);
+    let server = ServeProcess::start_in(dir, &[]);
     let output = slotpress().args(["find", "--json", &server.url("/")]).output().expect("run");
     let found = objects(&output.stdout);
     let candidate = |slot: u64| found.iter().find(|line| line["type"] == "candidate" && line["slot"] == slot);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::listed::{file_names, objects};
-use crate::common::served::{Server, two_archives};
+use crate::common::served::{ServeProcess, two_archives};
 use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
@@ -286,7 +286,7 @@ fn unfinished_downloads_are_shown_and_removed_on_request() {
     };
     let dir_path = dir.path().as_os_str();
     let partial_path = partial.display().to_string();
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     let url = server.url("/");
     for arguments in [
         vec!["list".as_ref(), dir_path],

@@ -16,7 +16,7 @@ use slotpress_format::ArchiveName;
 
 use crate::common::http::{Request, Server, Then, answer, file, head};
 use crate::common::site::{JsonOutput, run_to_json};
-use crate::common::strace::number_of;
+use crate::common::strace::number_from_env;
 use crate::common::worlds::{DAYS, FULL_DAYS, Fate, HeldArchive, RandomWorld};
 use crate::common::*;
 use crate::rebase::rebase;
@@ -251,8 +251,8 @@ fn run_in_world(drawn: &RandomWorld, seed: u64) -> (JsonOutput, Option<u64>) {
 /// the report must name it as abandoned.
 #[test]
 fn random_worlds_end_with_the_best_state() {
-    let first = number_of("WORLDS_FIRST", 0);
-    let count = number_of("WORLDS_REAL", 6);
+    let first = number_from_env("WORLDS_FIRST", 0);
+    let count = number_from_env("WORLDS_REAL", 6);
     println!("worlds {first} to {}", first + count);
     let mut states = 0;
     let mut reported = 0;

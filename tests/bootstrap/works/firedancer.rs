@@ -25,7 +25,7 @@ fn archives_that_only_firedancer_loads_are_skipped() {
     for way in [TransferMode::Ranges, TransferMode::Whole] {
         let newer_pair = serve(&read_files(&[full(newer), incremental(newer)]), way);
         let agaves_full = serve(&read_files(&[fixture(FULL_26)]), way);
-        let mixed_pair = serve(&read_files(&[fixture(FULL_26), incremental(OLD)]), way);
+        let mixed_pair = serve(&read_files(&[fixture(FULL_26), incremental(OLD_CHAIN)]), way);
         for urls in [vec![newer_pair.url(""), agaves_full.url("")], vec![mixed_pair.url("")]] {
             let ledger_dir = temp_dir();
             let ledger = ledger_dir.path().join("ledger");
@@ -57,7 +57,7 @@ fn sources_with_nothing_that_agave_loads_are_refused() {
 
 #[test]
 fn firedancers_archives_that_agave_loads_are_used() {
-    let files = read_files(&[full(NEW), incremental(NEW)]);
+    let files = read_files(&[full(NEW_CHAIN), incremental(NEW_CHAIN)]);
     let expected = restore_files(&files);
     let server = serve(&files, TransferMode::Ranges);
     let dir = temp_dir();
@@ -74,16 +74,16 @@ fn firedancers_archives_that_agave_loads_are_used() {
 fn after_a_refused_pair_the_next_is_used() {
     let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_4, prefix));
     for (refused, next, why) in [
-        ([full(NEW), agaves[1].clone()], agaves.clone(), "rent epoch"),
+        ([full(NEW_CHAIN), agaves[1].clone()], agaves.clone(), "rent epoch"),
         (
-            [full(NEW), incremental("firedancer-2026-09/full-bank-hashes-0")],
-            [full(NEW), incremental(NEW)],
+            [full(NEW_CHAIN), incremental("firedancer-2026-09/full-bank-hashes-0")],
+            [full(NEW_CHAIN), incremental(NEW_CHAIN)],
             "0 hashes per tick",
         ),
     ] {
         let refused = serve(&read_files(&refused), TransferMode::Ranges);
         let server = serve(&read_files(&next), TransferMode::Ranges);
-        for (number, archives) in [&next[..], &[full(NEW)]].into_iter().enumerate() {
+        for (number, archives) in [&next[..], &[full(NEW_CHAIN)]].into_iter().enumerate() {
             let dir = temp_dir();
             let urls = [refused.url(""), server.url("")];
             let [ledger, expected] = ["ledger", "expected"].map(|name| dir.path().join(name));

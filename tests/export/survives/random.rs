@@ -13,7 +13,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::common::seeded_rng::SeededRng;
-use crate::common::strace::{Trace, number_of, trace_with};
+use crate::common::strace::{Trace, number_from_env, trace_with};
 use crate::common::*;
 use crate::export::works::changes::agave_chains;
 use crate::export::{list_files, read_manifests, stderr_of};
@@ -103,7 +103,7 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut S
     ];
     let top = temp_dir();
     let scratch = temp_dir();
-    let mut rng = SeededRng::new(number_of("EXPORT_SEED", 1));
+    let mut rng = SeededRng::new(number_from_env("EXPORT_SEED", 1));
     let mut ended = 0;
     let mut place_count = 0;
     let mut new_place = |case: &Case| {
@@ -166,28 +166,28 @@ fn fail_at(rng: &mut SeededRng, number: &str) -> String {
 #[test]
 fn kills_at_any_moment_are_survived() {
     needs!("strace");
-    let kills = number_of("EXPORT_KILLS", KILLS_DEFAULT) / 2;
+    let kills = number_from_env("EXPORT_KILLS", KILLS_DEFAULT) / 2;
     assert!(assert_recovers(None, kills, kill_at) > kills * 9 / 10);
 }
 
 #[test]
 fn kills_while_sending_to_a_bucket_are_survived() {
     needs!("strace", "versitygw");
-    let kills = number_of("EXPORT_KILLS", KILLS_DEFAULT) / 2;
+    let kills = number_from_env("EXPORT_KILLS", KILLS_DEFAULT) / 2;
     assert!(assert_recovers(Some(&Gateway::start()), kills, kill_at) > kills * 9 / 10);
 }
 
 #[test]
 fn failing_system_calls_are_survived() {
     needs!("strace");
-    let failures = number_of("EXPORT_FAILURES", FAILURES_DEFAULT) / 2;
+    let failures = number_from_env("EXPORT_FAILURES", FAILURES_DEFAULT) / 2;
     assert!(assert_recovers(None, failures, fail_at) > failures / 4);
 }
 
 #[test]
 fn failing_system_calls_while_sending_to_a_bucket_are_survived() {
     needs!("strace", "versitygw");
-    let failures = number_of("EXPORT_FAILURES", FAILURES_DEFAULT) / 2;
+    let failures = number_from_env("EXPORT_FAILURES", FAILURES_DEFAULT) / 2;
     // A request that failed is sent again, so few failures end a run.
     assert!(assert_recovers(Some(&Gateway::start()), failures, fail_once_at) > 0);
 }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::engines::{json_answer, python_command};
 use super::tables::{ALL_TABLES, make_synthetic_pair};
 use crate::common::seeded_rng::SeededRng;
-use crate::common::strace::number_of;
+use crate::common::strace::number_from_env;
 use crate::common::*;
 use crate::export::{
     assert_exported, csv_lines, dir_on_disk, export_rows, fixture_pair, key_column_count, list_files, read_manifest,
@@ -254,8 +254,8 @@ fn changes_are_those_that_a_comparison_finds() {
 fn changes_of_random_chains_are_those_that_a_comparison_finds() {
     let [of_bank, of_validator] = agave_chains().try_into().unwrap_or_else(|_| panic!("two chains"));
     let bases = [of_bank, of_validator, synthetic_chain()];
-    let first = number_of("EXPORT_SEED", 1);
-    for seed in first..first + number_of("EXPORT_CHAINS", 20) {
+    let first = number_from_env("EXPORT_SEED", 1);
+    for seed in first..first + number_from_env("EXPORT_CHAINS", 20) {
         let mut rng = SeededRng::new(seed);
         let chain = alter_chain(&bases[rng.below(bases.len())], |day, record| {
             let address = u64::from_le_bytes(record[16..24].try_into().expect("8 bytes"));

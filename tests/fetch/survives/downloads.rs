@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::common::http::*;
 use crate::common::site::*;
-use crate::common::strace::number_of;
+use crate::common::strace::number_from_env;
 use crate::common::*;
 
 /// Returns the number of bytes that were requested from a server.
@@ -208,8 +208,8 @@ fn after_a_kill_few_bytes_are_fetched_again() {
 #[test]
 fn two_kills_cost_less_than_a_tenth_of_a_download() {
     const CHUNK_BYTES: usize = 32 * 1024;
-    let streams = number_of("KILLED_STREAMS", 4);
-    let size_mib = number_of("KILLED_MIB", 64) as usize;
+    let streams = number_from_env("KILLED_STREAMS", 4);
+    let size_mib = number_from_env("KILLED_MIB", 64) as usize;
     let mut content = vec![0; size_mib << 20];
     blake3::Hasher::new().finalize_xof().fill(&mut content);
     content.extend([0; 1024]);

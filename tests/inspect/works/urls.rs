@@ -116,7 +116,7 @@ fn archives_without_an_index_are_verified_at_a_url() {
 /// Agave's RPC port sends no ranges, so a command that reads once reads during the transfer.
 #[test]
 fn the_archives_of_a_server_are_verified_and_inspected() {
-    let slotpress = served::Server::start(&[]);
+    let slotpress = served::ServeProcess::start(&[]);
     let agave = site::serve(&site::agave_archives(), TransferMode::Whole);
     let indexed = site::serve(&site::archives(&[]), TransferMode::Whole);
     for (url, has_ranges) in [(slotpress.url(""), true), (agave.url(""), false), (indexed.url(""), false)] {

@@ -17,7 +17,7 @@ use crate::common::*;
 const MILLISECOND: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 fn run(arguments: &[&str]) -> (i32, serde_json::Value, String) {
-    run_json(arguments, None)
+    run_to_first_line(arguments, None)
 }
 
 /// `archive` and `inspect` print the same root, which is computed as docs/format.md says. It does not

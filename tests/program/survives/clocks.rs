@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::common::served::{Server, two_archives};
+use crate::common::served::{ServeProcess, two_archives};
 use crate::common::*;
 
 /// Library that shifts the time of day by a number of seconds. Elapsed times stay correct.
@@ -104,7 +104,7 @@ fn file_commands_work_with_wrong_clocks() {
 fn a_server_without_a_date_answers_503() {
     needs!("cc");
     for ahead in [BEFORE_1970, AFTER_9999] {
-        let server = Server::start_by(command_with_clock(ahead), two_archives(), &["--metrics", "127.0.0.1:0"]);
+        let server = ServeProcess::start_by(command_with_clock(ahead), two_archives(), &["--metrics", "127.0.0.1:0"]);
         for path in ["/", "/api/v1/archives"] {
             let response = server.get(path, "");
             assert_eq!(
@@ -114,7 +114,7 @@ fn a_server_without_a_date_answers_503() {
         }
     }
     // A fetch over HTTP needs no date.
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     let to = temp_dir();
     for ahead in [BEFORE_1970, AFTER_9999] {
         let to = to.path().join(ahead);

@@ -14,7 +14,7 @@ use std::process::Command;
 use crate::common::runs::*;
 use crate::common::scenarios::{STAGES, Scenario, scenarios, skip_loading};
 use crate::common::seeded_rng::SeededRng;
-use crate::common::strace::{Call, number_of, trace};
+use crate::common::strace::{Call, number_from_env, trace};
 use crate::common::*;
 
 const SEED_DEFAULT: u64 = 14;
@@ -135,8 +135,8 @@ fn assert_survives_fault(scenario: &Scenario, fault: &Fault, call: &str, number:
 #[test]
 fn failing_system_calls_leave_nothing() {
     needs!("strace");
-    let seed = number_of("FAULTS_SEED", SEED_DEFAULT);
-    let errors = number_of("FAULTS_ERRORS", ERRORS_DEFAULT);
+    let seed = number_from_env("FAULTS_SEED", SEED_DEFAULT);
+    let errors = number_from_env("FAULTS_ERRORS", ERRORS_DEFAULT);
     let mut rng = SeededRng::new(seed);
     let mut table = format!("Seed {seed}, {errors} for each command and fault.\n\n");
     table += "| Command | Fault | Calls | Runs | Succeeded | Exit code 1 | Exit code 3 | Aborted |\n";

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::common::runs::*;
 use crate::common::scenarios::{MUTATING_CALLS, Scenario, scenarios, skip_loading};
 use crate::common::seeded_rng::SeededRng;
-use crate::common::strace::{Call, Trace, number_of, trace};
+use crate::common::strace::{Call, Trace, number_from_env, trace};
 use crate::common::*;
 
 const SEED_DEFAULT: u64 = 14;
@@ -78,8 +78,8 @@ struct StageKills {
 #[test]
 fn runs_killed_at_system_calls_can_be_repeated() {
     needs!("strace");
-    let seed = number_of("FAULTS_SEED", SEED_DEFAULT);
-    let kills = number_of("FAULTS_KILLS", KILLS_DEFAULT);
+    let seed = number_from_env("FAULTS_SEED", SEED_DEFAULT);
+    let kills = number_from_env("FAULTS_KILLS", KILLS_DEFAULT);
     let mut rng = SeededRng::new(seed);
     let mut counts: BTreeMap<(&str, usize), StageKills> = BTreeMap::new();
     #[cfg(not(feature = "net"))]

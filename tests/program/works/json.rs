@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::served::Server;
+use crate::common::served::ServeProcess;
 use crate::common::*;
 use crate::publish::setup::Setup;
 
@@ -180,7 +180,7 @@ fn run_locally(printed: &mut PrintedFields, dir: &Path) {
 /// Runs a server and clients; the lowest rate makes `archive` slow enough to print progress.
 fn run_with_server(printed: &mut PrintedFields, dir: &Path) {
     let path = |name: &str| text(&dir.join(name)).to_string();
-    let server = Server::start(&["--access-log"]);
+    let server = ServeProcess::start(&["--access-log"]);
     let url = server.url("");
     let full = server.url(&format!("/{FULL_26}"));
     let other = "http://127.0.0.1:9";

@@ -149,7 +149,7 @@ fn rebasing_without_a_directory_or_retention_is_refused() {
         (text(&mirror), "0", "1 rebased archives are to be made of each full archive, but only 0 stay"),
     ] {
         let arguments = ["publish", text(&dir), "--to", target, "--rebase-onto", "1", "--keep-rebased", kept];
-        let (code, _, stderr) = run_json(&arguments, None);
+        let (code, _, stderr) = run_to_first_line(&arguments, None);
         assert_eq!(code, 2, "{stderr}");
         assert!(stderr.contains(message), "{stderr}");
         assert!(!setup.pins().exists());

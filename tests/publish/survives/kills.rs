@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use crate::common::disk::Disk;
-use crate::common::strace::{number_of, trace};
+use crate::common::strace::{number_from_env, trace};
 use crate::common::*;
 use crate::publish::setup::*;
 use crate::publish::works::running::PublishProcess;
@@ -22,7 +22,7 @@ fn assert_kills_are_survived(flags: &[&str]) {
     assert!(undisturbed.output.status.success(), "{:?}", undisturbed.output);
     let moments: BTreeSet<(String, u64)> =
         undisturbed.calls.iter().map(|call| (call.name.clone(), call.number)).collect();
-    let step = (moments.len() as u64).div_ceil(number_of("PUBLISH_KILLS", KILLS_DEFAULT)).max(1) as usize;
+    let step = (moments.len() as u64).div_ceil(number_from_env("PUBLISH_KILLS", KILLS_DEFAULT)).max(1) as usize;
     let mut kills = 0;
     for (call, number) in moments.iter().step_by(step) {
         let moment = format!("{call} {number}");

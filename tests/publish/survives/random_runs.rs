@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::common::publish_runs::{OutsideEvent, RandomOptions, TargetCondition};
 use crate::common::seeded_rng::SeededRng;
 use crate::common::site::run_to_json;
-use crate::common::strace::number_of;
+use crate::common::strace::number_from_env;
 use crate::common::*;
 use crate::publish::setup::*;
 
@@ -442,7 +442,7 @@ impl RandomRun {
 /// stays. In the end, all archives that targets want are published.
 #[test]
 fn random_runs_publish_the_newest_sound_archives() {
-    let (first, count) = (number_of("RANDOM_RUNS_FIRST", 1), number_of("RANDOM_RUNS", 4));
+    let (first, count) = (number_from_env("RANDOM_RUNS_FIRST", 1), number_from_env("RANDOM_RUNS", 4));
     println!("runs {first} to {}", first + count - 1);
     std::thread::scope(|scope| {
         for thread in 0..2 {

@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::common::oracle::Oracle;
 use crate::common::seeded_rng::SeededRng;
 use crate::common::served::{Response, connect, read_response, send};
-use crate::common::strace::number_of;
+use crate::common::strace::number_from_env;
 use crate::common::*;
 use crate::publish::setup::*;
 
@@ -183,9 +183,9 @@ fn archives_of_a_validator_that_purges_are_published() {
 #[test]
 #[ignore = "takes an hour, or PUBLISH_SOAK_SECONDS"]
 fn an_hour_of_random_kills_is_survived() {
-    let (start, mut rng) = (std::time::Instant::now(), SeededRng::new(number_of("PUBLISH_SEED", 1)));
+    let (start, mut rng) = (std::time::Instant::now(), SeededRng::new(number_from_env("PUBLISH_SEED", 1)));
     let (mut published, mut kills) = (0, 0);
-    while start.elapsed().as_secs() < number_of("PUBLISH_SOAK_SECONDS", 3600) {
+    while start.elapsed().as_secs() < number_from_env("PUBLISH_SOAK_SECONDS", 3600) {
         let setup = Setup::new(&[]);
         let mut written = Vec::new();
         let flags = ["--every", "0s", "--grace", "1h", "--keep-full", "9", "--keep-incremental", "9"];

@@ -84,7 +84,7 @@ fn a_rebased_archive_is_not_restored_over_a_full_archive_between() {
         let before = tree(target.path());
         let restore = |flags: &[&str]| {
             let arguments = ["restore", text(&old), text(incremental), "--ledger", text(target.path())];
-            run_json(&[&arguments, flags].concat(), None)
+            run_to_first_line(&[&arguments, flags].concat(), None)
         };
         if is_refused {
             let (code, _, stderr) = restore(&[]);
@@ -108,13 +108,13 @@ fn another_full_archive_of_the_same_slot_is_refused() {
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
     let other = fixture_of(AGAVE_4_4, "snapshot-26-");
     let ledger = dir.path().join("ledger");
-    let restored = run_json(&["restore", text(&other), text(&rebased), "--ledger", text(&ledger)], None);
-    let (_, report, _) = run_json(&["verify", text(&other), text(&rebased)], None);
+    let restored = run_to_first_line(&["restore", text(&other), text(&rebased), "--ledger", text(&ledger)], None);
+    let (_, report, _) = run_to_first_line(&["verify", text(&other), text(&rebased)], None);
     let failures = report["failures"].as_array().expect("failures");
     let is_base_mismatch = |failure: &serde_json::Value| failure["rule"] == "base-mismatch";
     assert!(!failures.is_empty(), "{report}");
     assert!(failures.iter().all(is_base_mismatch), "no failure that follows from it: {report}");
-    for (code, report, stderr) in [run_json(&["verify", text(&other), text(&rebased)], None), restored] {
+    for (code, report, stderr) in [run_to_first_line(&["verify", text(&other), text(&rebased)], None), restored] {
         let printed = format!("{report} {stderr}");
         assert_eq!(code, 3, "{printed}");
         assert!(printed.contains("a full archive of hash"), "{printed}");

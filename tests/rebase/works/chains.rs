@@ -58,7 +58,7 @@ fn agave_loads_every_later_state_on_every_earlier_one() {
             let without = write_without_tombstones(&rebased, out.path()).expect("accounts were closed");
             for (oracle, expected) in oracles.iter().zip(&expected) {
                 assert_eq!(oracle.load(old_full, Some(&rebased), &genesis), expected[new], "{label}");
-                oracle.accepts(old_full, Some(&without), &genesis).expect_err("closed accounts are back");
+                oracle.try_load(old_full, Some(&without), &genesis).expect_err("closed accounts are back");
             }
             if new == 2 {
                 continue; // The program continues a chain once.

@@ -12,7 +12,7 @@ fn archives_of_old_firedancers_are_refused() {
     let dir = temp_dir();
     let assert_refused = |source: &Path, more: &[&str]| {
         let mut recompress = command("recompress");
-        let (code, _, stderr) = run_command_to_json(recompress.arg(source).args(more).arg("-o").arg(dir.path()));
+        let (code, _, stderr) = run_command_to_first_line(recompress.arg(source).args(more).arg("-o").arg(dir.path()));
         let unwrapped = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(code, 1, "{stderr}");
         for part in ["only Firedancer loads it", HINT, &name(source)] {
@@ -20,7 +20,7 @@ fn archives_of_old_firedancers_are_refused() {
         }
         assert_eq!(relative_paths(dir.path()), [""; 0], "{stderr}");
     };
-    for source in [full(OLD), full(NO_STAKES)] {
+    for source in [full(OLD_CHAIN), full(CHAIN_WITHOUT_STAKES)] {
         for more in [&[][..], &["--check", "frames"]] {
             assert_refused(&source, more);
         }
@@ -32,11 +32,11 @@ fn archives_of_old_firedancers_are_refused() {
         assert!(unwrapped.contains(HINT), "{unwrapped}");
         assert_eq!(relative_paths(dir.path()), [""; 0], "{unwrapped}");
     }
-    assert_refused(&incremental(OLD), &["--base", text(&full(OLD))]);
-    assert_refused(&incremental(OLD), &["--base", text(&fixture(FULL_26))]);
+    assert_refused(&incremental(OLD_CHAIN), &["--base", text(&full(OLD_CHAIN))]);
+    assert_refused(&incremental(OLD_CHAIN), &["--base", text(&fixture(FULL_26))]);
     let mut recompress = command("recompress");
-    recompress.arg(fixture(INCREMENTAL_26_40)).arg("--base").arg(full(OLD));
-    let (code, _, stderr) = run_command_to_json(recompress.arg("-o").arg(dir.path()));
+    recompress.arg(fixture(INCREMENTAL_26_40)).arg("--base").arg(full(OLD_CHAIN));
+    let (code, _, stderr) = run_command_to_first_line(recompress.arg("-o").arg(dir.path()));
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("only Firedancer loads it"), "{stderr}");
 }

@@ -9,8 +9,9 @@ use crate::common::*;
 /// Recompressed archives have the same entries, and an index.
 #[test]
 fn recompressed_archives_keep_their_entries() {
-    let (dir, source, newer) = (temp_dir(), full(NEW), incremental(NEW));
-    let (code, report, stderr) = run_command_to_json(command("recompress").arg(&source).arg("-o").arg(dir.path()));
+    let (dir, source, newer) = (temp_dir(), full(NEW_CHAIN), incremental(NEW_CHAIN));
+    let (code, report, stderr) =
+        run_command_to_first_line(command("recompress").arg(&source).arg("-o").arg(dir.path()));
     assert_eq!(code, 0, "{stderr}");
     assert!(report["root"].is_string(), "{report}");
     assert_eq!(stderr, "");
@@ -19,21 +20,21 @@ fn recompressed_archives_keep_their_entries() {
     // An incremental archive, on its base.
     let mut recompress = command("recompress");
     let (code, _, stderr) =
-        run_command_to_json(recompress.arg(&newer).arg("--base").arg(&made).arg("-o").arg(dir.path()));
+        run_command_to_first_line(recompress.arg(&newer).arg("--base").arg(&made).arg("-o").arg(dir.path()));
     assert_eq!(code, 0, "{stderr}");
     let made_newer = dir.path().join(name(&newer));
     assert!(entries(&made_newer) == entries(&newer));
     assert_eq!(verify(&[&made, &made_newer], &["--for", "agave,firedancer"]).0, 0);
     // The full archive of a pair may lack stakes.
     let mut recompress = command("recompress");
-    recompress.arg(&newer).arg("--base").arg(full(NO_STAKES)).arg("--force").arg("-o").arg(dir.path());
-    assert_eq!(run_command_to_json(&mut recompress).0, 0);
+    recompress.arg(&newer).arg("--base").arg(full(CHAIN_WITHOUT_STAKES)).arg("--force").arg("-o").arg(dir.path());
+    assert_eq!(run_command_to_first_line(&mut recompress).0, 0);
 }
 
 /// Storages that no client loads are left out, and the program says so.
 #[test]
 fn empty_storages_are_left_out() {
-    let (dir, source) = (temp_dir(), full(NEW));
+    let (dir, source) = (temp_dir(), full(NEW_CHAIN));
     let mut with_empty = entries(&source);
     let at = with_empty.iter().position(is_storage).expect("a storage");
     with_empty.insert(at, TarEntry { path: "accounts/1.7".to_string(), kind: b'0', content: Vec::new() });
@@ -44,7 +45,7 @@ fn empty_storages_are_left_out() {
     assert_eq!(verify(&[&from], &["--for", "firedancer"]).0, 3);
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
-    let (code, _, stderr) = run_command_to_json(command("recompress").arg(&from).arg("-o").arg(&out));
+    let (code, _, stderr) = run_command_to_first_line(command("recompress").arg(&from).arg("-o").arg(&out));
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("were left out"), "{stderr}");
     let made = out.join(name(&source));
@@ -66,7 +67,7 @@ fn empty_storages_are_left_out() {
 #[test]
 fn archives_without_hashes_per_tick_get_a_warning() {
     let dir = temp_dir();
-    let (full, newer) = (full(NEW), incremental("firedancer-2026-09/full-bank-hashes-0"));
+    let (full, newer) = (full(NEW_CHAIN), incremental("firedancer-2026-09/full-bank-hashes-0"));
     let (code, report, stderr) = verify(&[&full, &newer], &[]);
     assert_eq!(code, 0, "{stderr}");
     assert!(loads(&report, "firedancer"), "{report}");
@@ -77,12 +78,12 @@ fn archives_without_hashes_per_tick_get_a_warning() {
         report["failures"].as_array().expect("failures").iter().map(|failure| failure["rule"].clone()).collect();
     assert_eq!((code, rules), (3, vec!["no-hashes-per-tick".into()]), "{report}");
     let (code, _, stderr) =
-        run_command_to_json(command("recompress").arg(&newer).arg("--base").arg(&full).arg("-o").arg(dir.path()));
+        run_command_to_first_line(command("recompress").arg(&newer).arg("--base").arg(&full).arg("-o").arg(dir.path()));
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("only Firedancer loads it"), "{stderr}");
     let genesis = genesis_of(AGAVE_4_4);
     let genesis = genesis.parent().expect("a directory");
     for oracle in Oracle::all() {
-        assert!(oracle.accepts(&full, Some(&newer), genesis).is_err());
+        assert!(oracle.try_load(&full, Some(&newer), genesis).is_err());
     }
 }

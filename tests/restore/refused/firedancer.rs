@@ -15,20 +15,20 @@ fn files_without_locks(ledger: &Path) -> Vec<String> {
 #[test]
 fn an_archive_for_firedancer_alone_is_refused() {
     let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_2, prefix));
-    let firedancers = [full(OLD), incremental(OLD)];
+    let firedancers = [full(OLD_CHAIN), incremental(OLD_CHAIN)];
     for pair in [
         vec![&firedancers[0]],
         vec![&firedancers[0], &firedancers[1]],
         vec![&firedancers[0], &agaves[1]],
         vec![&agaves[0], &firedancers[1]],
-        vec![&full(NO_STAKES)],
-        vec![&full(NEW), &incremental("firedancer-2026-09/full-bank-hashes-0")],
+        vec![&full(CHAIN_WITHOUT_STAKES)],
+        vec![&full(NEW_CHAIN), &incremental("firedancer-2026-09/full-bank-hashes-0")],
     ] {
         let dir = temp_dir();
         let ledger = empty_ledger_of(AGAVE_4_2, dir.path(), "ledger");
         for more in [&[][..], &["--replace-state"]] {
             let (code, _, stderr) =
-                run_command_to_json(command("restore").args(&pair).arg("--ledger").arg(&ledger).args(more));
+                run_command_to_first_line(command("restore").args(&pair).arg("--ledger").arg(&ledger).args(more));
             assert_eq!(code, 1, "{code}: {stderr}");
             assert!(stderr.contains("only Firedancer loads it"), "{code}: {stderr}");
             assert!(stderr.contains(HINT), "{stderr}");
@@ -43,7 +43,7 @@ fn an_archive_for_firedancer_alone_is_refused() {
 fn a_piped_archive_is_refused_before_its_end() {
     let dir = temp_dir();
     let ledger = empty_ledger_of(AGAVE_4_2, dir.path(), "ledger");
-    let archive = std::fs::read(full(OLD)).expect("read");
+    let archive = std::fs::read(full(OLD_CHAIN)).expect("read");
     let mut restore = command("restore");
     restore.args(["-", "--ledger"]).arg(&ledger).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = restore.spawn().expect("starts");

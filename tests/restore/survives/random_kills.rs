@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::firedancer::{NEW, command, full, incremental};
+use crate::common::firedancer::{NEW_CHAIN, command, full, incremental};
 use crate::common::scenarios::{make_old_state, read_moved_aside, state_files};
 use crate::common::seeded_rng::SeededRng;
-use crate::common::strace::number_of;
+use crate::common::strace::number_from_env;
 use crate::common::*;
 
 struct KilledCommand<'a> {
@@ -27,9 +27,9 @@ fn result_files(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
 #[test]
 #[ignore = "takes some minutes: 600 kills of restore, 300 each of archive, recompress, rebase"]
 fn the_run_after_a_kill_gives_the_same_result() {
-    let mut rng = SeededRng::new(number_of("KILLS_SEED", 1));
+    let mut rng = SeededRng::new(number_from_env("KILLS_SEED", 1));
     let agaves = [fixture(FULL_26), fixture(INCREMENTAL_26_40)];
-    let newer = [full(NEW), incremental(NEW)];
+    let newer = [full(NEW_CHAIN), incremental(NEW_CHAIN)];
     let with = |word: &str, archives: &[&Path], out: &str, dir: &Path| {
         let mut command = command(word);
         command.args(archives).arg(out).arg(dir);

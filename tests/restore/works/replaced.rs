@@ -60,7 +60,7 @@ fn newer_archives_are_refused_or_moved_aside() {
         let source = if from_stdin { "-" } else { text(&full) };
         let restore = |flags: &[&str]| {
             let arguments = [&["restore", source, "--ledger", text(&target)], flags].concat();
-            run_json(&arguments, from_stdin.then_some(&full))
+            run_to_first_line(&arguments, from_stdin.then_some(&full))
         };
         fs::copy(&full, target.join(FULL_26)).expect("copied");
         fs::write(target.join("ledger.lock"), "").expect("written");

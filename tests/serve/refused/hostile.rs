@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
-use crate::common::served::{Server, large_archive, read_head, read_response, send, two_archives};
+use crate::common::served::{ServeProcess, large_archive, read_head, read_response, send, two_archives};
 use crate::common::*;
 
 #[test]
@@ -21,7 +21,7 @@ fn only_archives_are_served() {
     fs::write(dir.path().join("tmp-snapshot-archive-26.tar.zst"), "secret").expect("written");
     fs::write(dir.path().join(format!("tmp-{FULL_26}")), "secret").expect("written");
     fs::write(dir.path().join("key.pem"), "secret").expect("written");
-    let mut server = Server::start_in(dir, &[]);
+    let mut server = ServeProcess::start_in(dir, &[]);
     let base = server.dir.path().file_name().expect("a name").to_str().expect("text").to_string();
     let paths = [
         format!("/{secret}"),
@@ -83,7 +83,7 @@ fn only_archives_are_served() {
 /// Sends thousands of invalid heads, which come from a fixed seed.
 #[test]
 fn malformed_heads_are_survived() {
-    let mut server = Server::start(&["--head-timeout", "2s"]);
+    let mut server = ServeProcess::start(&["--head-timeout", "2s"]);
     let before = server.memory_bytes();
     let mut state = 1u64;
     let mut random = || {
@@ -134,7 +134,7 @@ fn malformed_heads_are_survived() {
 
 #[test]
 fn slow_heads_are_cut_off() {
-    let server = Server::start(&["--head-timeout", "1s"]);
+    let server = ServeProcess::start(&["--head-timeout", "1s"]);
     let start = Instant::now();
     let mut streams: Vec<_> = (0..20).map(|_| server.connect()).collect();
     // Half of the clients send a byte from time to time, the others send nothing.
@@ -161,7 +161,7 @@ fn slow_heads_are_cut_off() {
 fn stalled_readers_are_cut_off_but_slow_readers_are_not() {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 32 << 20);
-    let server = Server::start_in(dir, &["--stall-timeout", "2s"]);
+    let server = ServeProcess::start_in(dir, &["--stall-timeout", "2s"]);
     let mut stalled: Vec<_> = (0..4).map(|_| server.connect()).collect();
     for stream in &mut stalled {
         send(stream, "GET", &format!("/{name}"), "");
@@ -195,7 +195,7 @@ fn stalled_readers_are_cut_off_but_slow_readers_are_not() {
 fn stalled_readers_hold_little_memory() {
     let dir = two_archives();
     let (name, _) = large_archive(dir.path(), 60, 64 << 20);
-    let server = Server::start_in(dir, &["--stall-timeout", "60s"]);
+    let server = ServeProcess::start_in(dir, &["--stall-timeout", "60s"]);
     let before = server.memory_bytes();
     let streams: Vec<_> = (0..50)
         .map(|_| {
@@ -214,7 +214,7 @@ fn stalled_readers_hold_little_memory() {
 
 #[test]
 fn too_many_connections_are_refused() {
-    let server = Server::start(&["--max-connections-per-client", "5"]);
+    let server = ServeProcess::start(&["--max-connections-per-client", "5"]);
     let mut streams: Vec<_> = (0..5).map(|_| server.connect()).collect();
     for stream in &mut streams {
         send(stream, "GET", "/healthz", "");
@@ -234,7 +234,7 @@ fn too_many_connections_are_refused() {
 /// The requests have a body, have a head that is too large, or are not HTTP.
 #[test]
 fn refused_requests_are_logged() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     for (request, status) in [
         ("GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx".to_string(), 413),
         (format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(20_000)), 431),
@@ -249,7 +249,7 @@ fn refused_requests_are_logged() {
 
 #[test]
 fn the_log_is_json_for_requests_with_control_characters() {
-    let server = Server::start(&["--access-log"]);
+    let server = ServeProcess::start(&["--access-log"]);
     let controls = "\u{80}\u{9b}\u{9f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";
     let mut stream = server.connect();
     send(&mut stream, "GET", &format!("/{controls}/end"), "Connection: close\r\n");
@@ -263,7 +263,7 @@ fn the_log_is_json_for_requests_with_control_characters() {
 fn every_line_of_output_is_json() {
     let dir = two_archives();
     fs::write(dir.path().join(FULL_26.replace("-26-", "-27-")), [0; 100]).expect("written");
-    let server = Server::start_in(dir, &[]);
+    let server = ServeProcess::start_in(dir, &[]);
     server.wait_for_line(&["is not used"]);
     let (_, lines) = server.stop();
     assert!(lines.iter().any(|line| line.contains("stopping")), "{lines:?}");

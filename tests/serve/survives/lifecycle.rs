@@ -4,12 +4,12 @@ use std::fs;
 use std::io::Read;
 use std::time::Duration;
 
-use crate::common::served::{Server, large_archive, read_head, send, two_archives};
+use crate::common::served::{ServeProcess, large_archive, read_head, send, two_archives};
 use crate::common::*;
 
 #[test]
 fn new_archives_are_served() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     let (name, content) = large_archive(server.dir.path(), 60, 1 << 20);
     wait_for("the archive", || server.get(&format!("/{name}"), "").body == content);
     assert_eq!(server.get("/snapshot.tar.bz2", "").header("location"), format!("/{name}"));
@@ -26,7 +26,7 @@ fn new_archives_are_served() {
 fn a_pruned_archive_is_sent_to_its_end() {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 32 << 20);
-    let server = Server::start_in(dir, &[]);
+    let server = ServeProcess::start_in(dir, &[]);
     let mut stream = server.connect();
     send(&mut stream, "GET", &format!("/{name}"), "");
     read_head(&mut stream).expect("a head");
@@ -44,7 +44,7 @@ fn a_pruned_archive_is_sent_to_its_end() {
 fn a_transfer_is_finished_before_the_server_ends() {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 32 << 20);
-    let mut server = Server::start_in(dir, &["--grace", "50s"]);
+    let mut server = ServeProcess::start_in(dir, &["--grace", "50s"]);
     let mut stream = server.connect();
     let idle = server.connect();
     send(&mut stream, "GET", &format!("/{name}"), "");
@@ -63,7 +63,7 @@ fn a_transfer_is_finished_before_the_server_ends() {
 fn transfers_are_cut_off_after_the_grace_period() {
     let dir = two_archives();
     let (name, _) = large_archive(dir.path(), 60, 32 << 20);
-    let mut server = Server::start_in(dir, &["--grace", "1s"]);
+    let mut server = ServeProcess::start_in(dir, &["--grace", "1s"]);
     let mut stream = server.connect();
     send(&mut stream, "GET", &format!("/{name}"), "");
     read_head(&mut stream).expect("a head");
@@ -145,7 +145,7 @@ fn the_page_cache_is_left_as_it_was() {
         resident_bytes() >= WARM_BYTES
     });
     let before = resident_bytes();
-    let server = Server::start_in(dir, &[]);
+    let server = ServeProcess::start_in(dir, &[]);
     std::thread::scope(|scope| {
         for start in [0, 0, 30 << 20] {
             let server = &server;

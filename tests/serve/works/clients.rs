@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use crate::common::served::{Server, large_archive, read_head, read_response, send, two_archives};
+use crate::common::served::{ServeProcess, large_archive, read_head, read_response, send, two_archives};
 use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
 #[test]
 fn redirects_lead_to_the_newest_archives() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     for (path, name) in [("/snapshot.tar.bz2", FULL_26), ("/incremental-snapshot.tar.bz2", INCREMENTAL_26_40)] {
         for method in ["GET", "HEAD"] {
             let response = server.request(method, path, "");
@@ -51,7 +51,7 @@ fn redirects_never_lead_to_a_rebased_archive() {
     let line: serde_json::Value = serde_json::from_str(&line.expect("listed")).expect("JSON");
     let base_hash = name(&old).split(['-', '.']).nth(2).expect("a hash").to_string();
     assert_eq!((&line["rebased_on"], &line["chosen"]), (&base_hash.into(), &false.into()));
-    let server = Server::start_in(served, &[]);
+    let server = ServeProcess::start_in(served, &[]);
     let full = server.get("/snapshot.tar.bz2", "");
     assert_eq!((full.status, full.header("location")), (303, format!("/{}", name(&old)).as_str()));
     assert_eq!(server.get("/incremental-snapshot.tar.bz2", "").status, 404);
@@ -62,7 +62,7 @@ fn redirects_never_lead_to_a_rebased_archive() {
 
 #[test]
 fn ranges_have_their_bytes() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     let path = format!("/{FULL_26}");
     let file = fs::read(fixture(FULL_26)).expect("read");
     let length = file.len();
@@ -89,7 +89,7 @@ fn ranges_have_their_bytes() {
 
 #[test]
 fn conditions_decide_the_status() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     let path = format!("/{FULL_26}");
     let head = server.request("HEAD", &path, "");
     let date = head.header("last-modified");
@@ -111,7 +111,7 @@ fn conditions_decide_the_status() {
 /// The new version has another entity tag, so no client continues its download with wrong bytes.
 #[test]
 fn a_replaced_file_is_sent_whole() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     let path = format!("/{FULL_26}");
     let length = fs::read(fixture(FULL_26)).expect("read").len();
     let etag = server.request("HEAD", &path, "").header("etag").to_string();
@@ -128,7 +128,7 @@ fn a_replaced_file_is_sent_whole() {
 fn long_ranges_have_their_bytes() {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 40 << 20);
-    let server = Server::start_in(dir, &[]);
+    let server = ServeProcess::start_in(dir, &[]);
     let mut stream = server.connect();
     for (first, last) in [(20 << 20, 35 << 20), (30_000_001, 41_943_039), (9 << 20, 9 << 20), (12_345_678, 23_456_789)]
     {
@@ -142,7 +142,7 @@ fn long_ranges_have_their_bytes() {
 
 #[test]
 fn one_connection_serves_many_requests() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     let mut stream = server.connect();
     let file = fs::read(fixture(INCREMENTAL_26_40)).expect("read");
     for round in 0..20 {
@@ -167,7 +167,7 @@ fn one_connection_serves_many_requests() {
 
 #[test]
 fn only_get_head_and_options_are_allowed() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     let path = format!("/{FULL_26}");
     assert_eq!(server.request("OPTIONS", &path, "").status, 204);
     for method in ["POST", "PUT", "DELETE", "TRACE", "PATCH", "BREW"] {
@@ -185,7 +185,7 @@ fn only_get_head_and_options_are_allowed() {
 #[test]
 fn ranges_are_one_transfer_in_the_log() {
     for (flags, expected_lines) in [(&[][..], 1), (&["--access-log"], 4)] {
-        let server = Server::start(flags);
+        let server = ServeProcess::start(flags);
         for start in [0, 1000, 2000, 3000] {
             let range = format!("Range: bytes={start}-{}\r\n", start + 999);
             assert_eq!(server.get(&format!("/{FULL_26}"), &range).status, 206);
@@ -206,7 +206,7 @@ fn ranges_are_one_transfer_in_the_log() {
 
 #[test]
 fn the_list_describes_the_archives() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     let response = server.get("/api/v1/archives", "");
     let json: serde_json::Value = serde_json::from_str(&response.text()).expect("JSON");
     assert_eq!((&json["version"], &json["newest_slot"]), (&1.into(), &40.into()));
@@ -221,7 +221,7 @@ fn the_list_describes_the_archives() {
 
 #[test]
 fn a_genesis_beside_the_archives_is_served() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     assert_eq!(server.get("/genesis.tar.bz2", "").status, 404);
     fs::write(server.dir.path().join("genesis.tar.bz2"), "a genesis").expect("written");
     let genesis = server.get("/genesis.tar.bz2", "");
@@ -231,7 +231,7 @@ fn a_genesis_beside_the_archives_is_served() {
 
 #[test]
 fn metrics_are_served_at_a_separate_address() {
-    let server = Server::start(&["--metrics", "127.0.0.1:0"]);
+    let server = ServeProcess::start(&["--metrics", "127.0.0.1:0"]);
     for path in ["/metrics", "/api/v1/archives/", "/api", "/favicon.ico", "/genesis.tar.bz2"] {
         assert_eq!(server.get(path, "").status, 404, "{path}");
     }
@@ -248,7 +248,7 @@ fn metrics_are_served_at_a_separate_address() {
 
 #[test]
 fn a_server_whose_directory_is_gone_is_unhealthy() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     assert_eq!(server.get("/healthz", "").text(), "ok\n");
     fs::remove_dir_all(server.dir.path()).expect("removed");
     wait_for("the end of the directory", || server.get("/healthz", "").status == 503);
@@ -264,7 +264,7 @@ fn a_client_like_firedancers_gets_both_archives() {
     let (name, content) = large_archive(dir.path(), 60, 8 << 20);
     let incremental = INCREMENTAL_26_40.replace("-26-40-", "-60-70-");
     fs::copy(dir.path().join(INCREMENTAL_26_40), dir.path().join(&incremental)).expect("copied");
-    let server = Server::start_in(dir, &[]);
+    let server = ServeProcess::start_in(dir, &[]);
     for (path, name) in [("/snapshot.tar.bz2", &name), ("/incremental-snapshot.tar.bz2", &incremental)] {
         for method in ["HEAD", "GET"] {
             let mut path = path.to_string();
@@ -307,7 +307,7 @@ fn run_succeeds(dir: &Path, program: &str, arguments: &[&str]) -> bool {
 
 /// A server with a large archive.
 struct LargeArchive {
-    server: Server,
+    server: ServeProcess,
     name: String,
     content: Vec<u8>,
 }
@@ -315,7 +315,7 @@ struct LargeArchive {
 fn serve_large_archive() -> LargeArchive {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 24 << 20);
-    LargeArchive { server: Server::start_in(dir, &[]), name, content }
+    LargeArchive { server: ServeProcess::start_in(dir, &[]), name, content }
 }
 
 fn file_has_content(path: &Path, content: &[u8]) -> bool {
@@ -372,7 +372,7 @@ fn the_root_is_the_entity_tag() {
     let later = SystemTime::now() + Duration::from_secs(10);
     fs::File::open(second.path().join(FULL_26)).expect("opened").set_modified(later).expect("set");
     let file = fs::read(first.path().join(FULL_26)).expect("read");
-    let servers = [first, second].map(|dir| Server::start_in(dir, &[]));
+    let servers = [first, second].map(|dir| ServeProcess::start_in(dir, &[]));
     let path = format!("/{FULL_26}");
     for server in &servers {
         assert_eq!(server.request("HEAD", &path, "").header("etag"), format!("\"{root}\""));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::served::{Server, large_archive, two_archives};
+use crate::common::served::{ServeProcess, large_archive, two_archives};
 
 /// The time is bounded only from below, so a slow machine cannot make this test fail.
 #[test]
@@ -10,7 +10,7 @@ fn transfers_are_not_faster_than_allowed() {
     for flag in ["--max-rate", "--max-rate-per-client"] {
         let dir = two_archives();
         let (name, content) = large_archive(dir.path(), 60, 4 << 20);
-        let server = Server::start_in(dir, &[flag, "2MiB"]);
+        let server = ServeProcess::start_in(dir, &[flag, "2MiB"]);
         let start = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..2 {

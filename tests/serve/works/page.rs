@@ -6,12 +6,12 @@ use std::io::Read;
 use serde_json::json;
 
 use crate::common::browser::Browser;
-use crate::common::served::{Server, large_archive, read_head, send, two_archives};
+use crate::common::served::{ServeProcess, large_archive, read_head, send, two_archives};
 use crate::common::*;
 
 #[test]
 fn the_page_loads_nothing_from_other_hosts() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     let response = server.get("/", "Host: mirror.example:8890\r\n");
     let html = response.text();
     assert!(html.starts_with("<!doctype html>"));
@@ -30,7 +30,7 @@ fn a_browser_shows_archives_and_transfers() {
     needs!("chromium", "chromedriver");
     let dir = two_archives();
     let (name, _) = large_archive(dir.path(), 20, 32 << 20);
-    let server = Server::start_in(dir, &[]);
+    let server = ServeProcess::start_in(dir, &[]);
     let mut reader = server.connect();
     send(&mut reader, "GET", &format!("/{name}"), "");
     read_head(&mut reader).expect("a head");

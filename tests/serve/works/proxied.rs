@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::common::served::{Server, large_archive, read_head, send, two_archives};
+use crate::common::served::{ServeProcess, large_archive, read_head, send, two_archives};
 use crate::common::servers::*;
 use crate::common::*;
 
@@ -13,8 +13,10 @@ fn clients_behind_a_proxy_have_their_own_limits() {
     let dir = two_archives();
     // Larger than the socket buffers: a transfer that nobody reads stays open.
     let (name, _) = large_archive(dir.path(), 60, 64 << 20);
-    let server =
-        Server::start_in(dir, &["--max-connections-per-client", "1", "--trusted-proxy", "127.0.0.1", "--access-log"]);
+    let server = ServeProcess::start_in(
+        dir,
+        &["--max-connections-per-client", "1", "--trusted-proxy", "127.0.0.1", "--access-log"],
+    );
     let path = format!("/{name}");
     let request_as = |client: &str| {
         let mut stream = server.connect();
@@ -40,7 +42,7 @@ fn clients_behind_a_proxy_have_their_own_limits() {
 
 #[test]
 fn forwarded_addresses_are_ignored_by_default() {
-    let server = Server::start(&[]);
+    let server = ServeProcess::start(&[]);
     assert_eq!(server.get("/no\x1bthing", "").status, 400);
     assert_eq!(server.get("/nothing", "X-Forwarded-For: 203.0.113.1\r\n").status, 404);
     let line = server.wait_for_line(&["\"answered\"", "GET /nothing"]);
@@ -59,7 +61,7 @@ fn forwarded_addresses_are_ignored_by_default() {
 #[test]
 fn a_hundred_clients_behind_nginx_get_the_archive() {
     needs!("nginx", "curl");
-    let server = Server::start(&["--trusted-proxy", "127.0.0.1", "--max-connections-per-client", "64"]);
+    let server = ServeProcess::start(&["--trusted-proxy", "127.0.0.1", "--max-connections-per-client", "64"]);
     let port = free_port();
     let (_, block) = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/serving.md"))
         .split_once("```nginx\n")

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::served::{Server, two_archives};
+use crate::common::served::{ServeProcess, two_archives};
 use crate::common::*;
 
 /// Creates a self-signed certificate and its key.
@@ -14,14 +14,14 @@ fn create_certificate(dir: &Path) {
 }
 
 /// Starts a server with the certificate in this directory.
-fn start_encrypted_server(dir: &Path) -> Server {
+fn start_encrypted_server(dir: &Path) -> ServeProcess {
     let cert = dir.join("cert.pem");
     let key = dir.join("key.pem");
-    Server::start_in(two_archives(), &["--tls-cert", text(&cert), "--tls-key", text(&key)])
+    ServeProcess::start_in(two_archives(), &["--tls-cert", text(&cert), "--tls-key", text(&key)])
 }
 
 /// Fetches an archive by curl, which trusts only this certificate. Returns `None` if that fails.
-fn fetch_by_curl(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
+fn fetch_by_curl(server: &ServeProcess, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     let output = Command::new("curl")
         .args(["-fsS", "--max-time", "60", "--cacert"])
         .arg(trusted)
@@ -72,7 +72,7 @@ fn a_wrong_scheme_is_reported_with_the_right_one() {
     let dir = temp_dir();
     create_certificate(dir.path());
     let encrypted = start_encrypted_server(dir.path());
-    let plain = Server::start(&[]);
+    let plain = ServeProcess::start(&[]);
     let out = dir.path().join("out");
     for (url, right_scheme) in [
         (format!("http://{}", encrypted.address), "https://"),

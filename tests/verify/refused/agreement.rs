@@ -208,7 +208,7 @@ fn verdicts_agree_with_agave() {
                 Ok(report) => (loads(report, oracle.client), describe(report)),
                 Err(error) => (false, error.to_string()),
             };
-            let answer = oracle.accepts(&paths.full, paths.incremental.as_deref(), &agave_dir());
+            let answer = oracle.try_load(&paths.full, paths.incremental.as_deref(), &agave_dir());
             counts.add(answer.is_ok());
             let is_stricter = !ok && answer.is_ok() && STRICTER.iter().any(|(label, _)| altered.label == *label);
             if ok != answer.is_ok() && !is_stricter {
@@ -277,7 +277,7 @@ fn find_disagreements(
     let mut disagreements = Vec::new();
     for oracle in oracles {
         let ok = loads(&report, oracle.client);
-        let answer = oracle.accepts(&paths.full, paths.incremental.as_deref(), chain);
+        let answer = oracle.try_load(&paths.full, paths.incremental.as_deref(), chain);
         counts.add(answer.is_ok());
         let is_looser = OF_GENESIS.iter().chain(&UNCHECKED).any(|name| altered.label.contains(name));
         if ok != answer.is_ok() && !(is_looser && ok) {
@@ -322,7 +322,7 @@ fn flipped_bits_of_documents_agree_with_agave() {
             let path = write_file(dir.path(), FULL, &compress(&tar.write()));
             let report = verify(&path, None, &SnapshotClient::AGAVE);
             for oracle in &oracles {
-                let answer = oracle.accepts(&path, None, &agave_dir());
+                let answer = oracle.try_load(&path, None, &agave_dir());
                 refused += usize::from(answer.is_err());
                 if loads(&report, oracle.client) && answer.is_err() {
                     disagreements.push(format!("byte {offset} of the {document}: {}: {answer:?}", oracle.client));

@@ -12,7 +12,9 @@ use crate::common::*;
 /// them.
 #[test]
 fn current_clients_refuse_archives_of_older_firedancers() {
-    for archives in [vec![full(OLD)], vec![full(OLD), incremental(OLD)], vec![full(NO_STAKES)]] {
+    for archives in
+        [vec![full(OLD_CHAIN)], vec![full(OLD_CHAIN), incremental(OLD_CHAIN)], vec![full(CHAIN_WITHOUT_STAKES)]]
+    {
         let archives: Vec<&Path> = archives.iter().map(PathBuf::as_path).collect();
         for flags in [&[][..], &["--check", "frames"], &["--quick"], &["--for", "firedancer"]] {
             let (code, report, stderr) = verify(&archives, flags);
@@ -46,7 +48,7 @@ fn write_archive(dir: &Path, source: &Path, entries: &[TarEntry]) -> PathBuf {
 #[test]
 fn damage_is_reported_by_its_rule() {
     let dir = temp_dir();
-    let source = full(OLD);
+    let source = full(OLD_CHAIN);
     let assert_breaks = |entries: &[TarEntry], rule: &str| {
         let (code, report, _) = verify(&[&write_archive(dir.path(), &source, entries)], &[]);
         assert_eq!(code, 3, "{rule}: {report}");
@@ -74,7 +76,7 @@ fn damage_is_reported_by_its_rule() {
 #[test]
 fn the_last_record_of_an_account_counts() {
     let dir = temp_dir();
-    let source = full(OLD);
+    let source = full(OLD_CHAIN);
     let mut changed = entries(&source);
     let index = changed.iter().position(is_storage).expect("a storage");
     // The new storage before it has an older version of its first account.

@@ -11,7 +11,7 @@ use slotpress::{ErrorKind, Snapshot};
 use slotpress_base::NoProgress;
 use slotpress_read::{ArchiveInput, Check, Failure, FailurePlace, LocalArchive, Rule, SnapshotClient, VerifyReport};
 
-use crate::common::{run_json, temp_dir, text};
+use crate::common::{run_to_first_line, temp_dir, text};
 use crate::verify::altered::{Altered, corpus};
 use crate::verify::fixtures::*;
 
@@ -155,7 +155,7 @@ fn a_visit_of_a_wrong_state_fails_at_its_end() {
 fn inspect_reports_why_a_client_does_not_read_an_archive() {
     let altered = corpus().into_iter().find(|altered| altered.label == "a window of 2^26").expect("an archive");
     let dir = temp_dir();
-    let (code, report, _) = run_json(&["inspect", text(&altered.write_to(dir.path()).full)], None);
+    let (code, report, _) = run_to_first_line(&["inspect", text(&altered.write_to(dir.path()).full)], None);
     assert_eq!(code, 0, "{report}");
     let clients = report["clients"].as_array().expect("clients");
     assert_eq!(clients.len(), SnapshotClient::JUDGED_BY_DEFAULT.len(), "{report}");

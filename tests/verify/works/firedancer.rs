@@ -8,8 +8,8 @@ use crate::common::*;
 
 #[test]
 fn archives_of_firedancer_are_good_for_all_clients() {
-    let full = full(NEW);
-    let incremental = incremental(NEW);
+    let full = full(NEW_CHAIN);
+    let incremental = incremental(NEW_CHAIN);
     for archives in [&[full.as_path()][..], &[&full, &incremental]] {
         let (code, report, stderr) = verify(archives, &["--for", "agave,firedancer"]);
         assert_eq!(code, 0, "{report} {stderr}");
@@ -24,7 +24,7 @@ struct Inspected {
 }
 
 fn inspect(archive: &Path) -> Inspected {
-    let (code, report, stderr) = run_command_to_json(command("inspect").arg(archive));
+    let (code, report, stderr) = run_command_to_first_line(command("inspect").arg(archive));
     assert_eq!(code, 0, "{stderr}");
     let stdout = command("inspect").arg(archive).output().expect("runs").stdout;
     Inspected {
@@ -35,7 +35,7 @@ fn inspect(archive: &Path) -> Inspected {
 
 #[test]
 fn inspect_recognizes_archives_of_firedancer() {
-    for chain in [OLD, NO_STAKES, NEW] {
+    for chain in [OLD_CHAIN, CHAIN_WITHOUT_STAKES, NEW_CHAIN] {
         let Inspected { is_from_firedancer, stdout } = inspect(&full(chain));
         assert!(is_from_firedancer, "{chain}: {stdout}");
         assert!(stdout.contains("Firedancer; no index"), "{chain}: {stdout}");
@@ -47,9 +47,9 @@ fn inspect_recognizes_archives_of_firedancer() {
 #[test]
 fn inspect_recognizes_recompressed_archives_of_firedancer() {
     let dir = temp_dir();
-    let source = full(NEW);
+    let source = full(NEW_CHAIN);
     let recompressed = dir.path().join(name(&source));
-    let (code, _, stderr) = run_command_to_json(command("recompress").arg(&source).arg("-o").arg(dir.path()));
+    let (code, _, stderr) = run_command_to_first_line(command("recompress").arg(&source).arg("-o").arg(dir.path()));
     assert_eq!(code, 0, "{stderr}");
     let Inspected { is_from_firedancer, stdout } = inspect(&recompressed);
     assert!(is_from_firedancer, "{stdout}");

@@ -14,7 +14,7 @@ fn older_archive() -> PathBuf {
 
 #[test]
 fn archives_with_an_older_index_are_good() {
-    let (code, report, stderr) = run_json(&["verify", text(&older_archive())], None);
+    let (code, report, stderr) = run_to_first_line(&["verify", text(&older_archive())], None);
     assert_eq!(code, 0, "{stderr}");
     assert_eq!(report["warnings"], serde_json::json!([]));
     assert_eq!(report["failures"], serde_json::json!([]));
@@ -23,10 +23,10 @@ fn archives_with_an_older_index_are_good() {
 #[test]
 fn archives_with_an_older_index_have_no_root() {
     let archive = older_archive();
-    let (_, report, _) = run_json(&["verify", text(&archive)], None);
+    let (_, report, _) = run_to_first_line(&["verify", text(&archive)], None);
     assert!(report["roots"][0].is_null(), "{report}");
     let root = "5b".repeat(32);
-    let (code, _, stderr) = run_json(&["verify", text(&archive), "--expect-root", &root], None);
+    let (code, _, stderr) = run_to_first_line(&["verify", text(&archive), "--expect-root", &root], None);
     assert_eq!(code, 3, "{stderr}");
 }
 
@@ -36,7 +36,7 @@ fn archives_with_an_older_index_are_restored() {
     let dir = temp_dir();
     for source in [text(&archive), "-"] {
         let ledger = dir.path().join("ledger");
-        let (code, _, stderr) = run_json(&["restore", source, "--ledger", text(&ledger)], Some(&archive));
+        let (code, _, stderr) = run_to_first_line(&["restore", source, "--ledger", text(&ledger)], Some(&archive));
         assert_eq!(code, 0, "{source}: {stderr}");
         fs::remove_dir_all(ledger).expect("removed");
     }
@@ -50,7 +50,7 @@ fn older_programs_read_newer_archives() {
     let dir = temp_dir();
     let full = fixture(FULL_26);
     let (code, written, stderr) =
-        run_json(&["recompress", text(&full), "-o", text(dir.path()), "--frame-size", "64KiB"], None);
+        run_to_first_line(&["recompress", text(&full), "-o", text(dir.path()), "--frame-size", "64KiB"], None);
     assert_eq!(code, 0, "{stderr}");
     let path = written["path"].as_str().expect("a path");
     let ledger = dir.path().join("ledger");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::firedancer::{NEW, full};
+use crate::common::firedancer::{NEW_CHAIN, full};
 use crate::common::*;
 
 /// Verdict for sig on an archive.
@@ -13,7 +13,7 @@ struct SigVerdict {
 }
 
 fn verify_for_sig(archive: &Path) -> SigVerdict {
-    let (code, report, stderr) = run_json(&["verify", text(archive), "--for", "sig"], None);
+    let (code, report, stderr) = run_to_first_line(&["verify", text(archive), "--for", "sig"], None);
     let failures = report["failures"].as_array().unwrap_or_else(|| panic!("{stderr}"));
     let broken_rules = failures.iter().map(|failure| failure["rule"].as_str().expect("a rule").to_string());
     SigVerdict { code, broken_rules: broken_rules.collect() }
@@ -41,7 +41,7 @@ fn sig_loads_archives_of_agave_and_of_slotpress() {
 /// The status cache of Firedancer's archives comes last.
 #[test]
 fn sig_refuses_archives_of_firedancer() {
-    let verdict = verify_for_sig(&full(NEW));
+    let verdict = verify_for_sig(&full(NEW_CHAIN));
     assert_eq!(verdict.broken_rules, ["version-first"]);
     assert_eq!(verdict.code, 3);
 }
@@ -110,7 +110,7 @@ fn sig_ignores_an_empty_storage() {
 fn there_is_no_verdict_for_sig_without_a_request() {
     let dir = temp_dir();
     let archive = archive_with_an_empty_storage(dir.path());
-    let (code, report, _) = run_json(&["verify", text(&archive), "--check", "frames"], None);
+    let (code, report, _) = run_to_first_line(&["verify", text(&archive), "--check", "frames"], None);
     assert_eq!(code, 3, "{report}");
     assert!(!report["clients"].to_string().contains("sig"), "{report}");
 }

@@ -113,7 +113,7 @@ fn check_lie(lie: &Lie) -> Result<usize, String> {
 
 #[test]
 fn no_lie_leads_to_a_wrong_archive() {
-    let times = strace::number_of("LIES_RUNS", 1) as usize;
+    let times = strace::number_from_env("LIES_RUNS", 1) as usize;
     let only = std::env::var("LIES_ONLY").unwrap_or_default();
     let mut table =
         String::from("| What servers do | Archive | Exit codes | Named at the end | Runs |\n|---|---|---|---|---:|\n");

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use super::script;
 use crate::common::seeded_rng::SeededRng;
-use crate::common::strace::number_of;
+use crate::common::strace::number_from_env;
 
 /// Far longer than any script takes.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
 #[test]
 fn random_scripts_end_with_an_archive_or_nothing() {
-    let seed = number_of("LIES_SEED", 1);
-    let first = number_of("LIES_FIRST", 0);
+    let seed = number_from_env("LIES_SEED", 1);
+    let first = number_from_env("LIES_FIRST", 0);
     let mut named = 0;
-    let count = number_of("LIES_SCRIPTS", 60);
+    let count = number_from_env("LIES_SCRIPTS", 60);
     for number in first..first + count {
         let mut rng = SeededRng::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
         let bytes: Vec<u8> = (0..3 + rng.below(60)).map(|_| rng.below(256) as u8).collect();

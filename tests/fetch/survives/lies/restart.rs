@@ -11,7 +11,7 @@ use slotpress_base::{Error, KeptDir, NoProgress, Progress, Until};
 use slotpress_net::{Client, ClientOptions, Download, FetchLimits, PartialFile, Remote, parse_url};
 
 use super::lying_server::{Archive, ArchiveKind};
-use crate::common::strace::number_of;
+use crate::common::strace::number_from_env;
 use crate::common::*;
 
 fn start_slow_server(dir: &Path, address: SocketAddr) -> Child {
@@ -45,7 +45,7 @@ fn journaled_bytes(journal: &Path) -> u64 {
 #[test]
 fn a_fetch_outlives_its_server() {
     let archive = Archive::get(ArchiveKind::Single);
-    for _ in 0..number_of("LIES_RUNS", 1) {
+    for _ in 0..number_from_env("LIES_RUNS", 1) {
         let www = temp_dir();
         let out = temp_dir();
         fs::write(www.path().join(&archive.name), &archive.right).expect("written");
