@@ -368,7 +368,7 @@ pub fn random_name(prefix: &str) -> OsString {
 
 /// Makes the error for a path at which another process has put another file.
 pub fn changed_error(path: &Path) -> Error {
-    Error::failed(format!("{} is not what it was a moment ago: another process changes this directory", path.escaped()))
+    Error::failed(format!("{} was replaced a moment ago: another process is changing this directory", path.escaped()))
         .with_hint("make sure that only you can write to it, and to the directories above it")
 }
 

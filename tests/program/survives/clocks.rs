@@ -104,7 +104,8 @@ fn file_commands_work_with_wrong_clocks() {
 fn a_server_without_a_date_answers_503() {
     needs!("cc");
     for ahead in [BEFORE_1970, AFTER_9999] {
-        let server = ServeProcess::start_by(command_with_clock(ahead), two_archives(), &["--metrics", "127.0.0.1:0"]);
+        let server =
+            ServeProcess::start_with_command(command_with_clock(ahead), two_archives(), &["--metrics", "127.0.0.1:0"]);
         for path in ["/", "/api/v1/archives"] {
             let response = server.get(path, "");
             assert_eq!(

@@ -85,7 +85,7 @@ fn the_image_brings_a_volume_to_a_recent_state() {
     let archives = two_archives();
     fs::set_permissions(archives.path(), fs::Permissions::from_mode(0o755)).expect("readable");
     let command = image.command(&[(archives.path(), text(archives.path()))]);
-    let server = ServeProcess::start_by(command, archives, &[]);
+    let server = ServeProcess::start_with_command(command, archives, &[]);
     for example in ["compose.yaml", "kubernetes.yaml"] {
         let volumes = [temp_dir(), temp_dir()];
         for volume in &volumes {

@@ -198,8 +198,8 @@ fn require_storage(root: &StorageRoot, index: u16, listed: &ListedStorage) -> Re
         return Ok(storage);
     }
     let path = root.path.join(format!("{}.{}", listed.slot, listed.id));
-    Err(Error::failed(format!("{} was there a moment ago, and has vanished", path.escaped()))
-        .with_hint("something changes the directory: stop it, then run this again"))
+    Err(Error::failed(format!("{} vanished a moment ago", path.escaped()))
+        .with_hint("another process is changing the directory: stop it, then run this again"))
 }
 
 /// Result of looking up the files of a storage in one directory.
