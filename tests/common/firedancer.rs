@@ -13,7 +13,7 @@ pub const OLD_CHAIN: &str = "firedancer-2026-08/chain";
 /// without stakes, and with a status cache of one slot.
 pub const CHAIN_WITHOUT_STAKES: &str = "firedancer-2026-09/names";
 
-/// The same chain, as Firedancer archives it since then.
+/// The same chain, as Firedancer has archived it since.
 pub const NEW_CHAIN: &str = "firedancer-2026-09/full-bank";
 
 /// Hint for an archive that no version of Agave loads.

@@ -336,19 +336,19 @@ pub fn name(path: &Path) -> String {
 /// Returns everything below a directory: files with their content, directories and links with
 /// `None`.
 pub fn tree(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
-    let mut found = BTreeMap::new();
-    walk(dir, dir, &mut found);
-    found
+    let mut files = BTreeMap::new();
+    add_files(dir, dir, &mut files);
+    files
 }
 
-fn walk(top: &Path, dir: &Path, found: &mut BTreeMap<String, Option<Vec<u8>>>) {
+fn add_files(top: &Path, dir: &Path, files: &mut BTreeMap<String, Option<Vec<u8>>>) {
     for entry in fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();
         let relative = path.strip_prefix(top).expect("below").to_string_lossy().into_owned();
         let metadata = fs::symlink_metadata(&path).expect("metadata");
-        found.insert(relative, metadata.is_file().then(|| fs::read(&path).expect("readable")));
+        files.insert(relative, metadata.is_file().then(|| fs::read(&path).expect("readable")));
         if metadata.is_dir() {
-            walk(top, &path, found);
+            add_files(top, &path, files);
         }
     }
 }

@@ -391,7 +391,7 @@ pub fn net_scenarios() -> Vec<Scenario> {
         let state = oracle.load_dir(&ledger.join(slot), &[ledger.join("accounts")], restored.path());
         println!("{}: {state:?}", oracle.path.display());
     }
-    let mut all: Vec<Scenario> = ["fetch", "bootstrap"]
+    let mut scenarios: Vec<Scenario> = ["fetch", "bootstrap"]
         .map(|name| {
             let dir = temp_dir();
             let result = match name {
@@ -402,8 +402,8 @@ pub fn net_scenarios() -> Vec<Scenario> {
             Scenario { name, dir, source, out, expected: result, server: Some(serve(&files, TransferMode::Ranges)) }
         })
         .into();
-    all.push(make_base_scenario());
-    all
+    scenarios.push(make_base_scenario());
+    scenarios
 }
 
 /// Makes the scenario of a node with an older full archive, and a mirror with an incremental one on it.

@@ -308,11 +308,12 @@ mod tests {
         ] {
             let path = Path::new("/x");
             let error = io::Error::from(code);
-            let made = [Error::io("write", path, &error), Error::from_open(path, &error)];
-            assert_eq!(made.map(|made| (made.kind(), made.kind().exit_code())), [(kind, 1); 2], "{code}");
+            let write_error = Error::io("write", path, &error);
+            let kinds = [write_error.kind(), Error::from_open(path, &error).kind()];
+            assert_eq!(kinds.map(|found_kind| (found_kind, found_kind.exit_code())), [(kind, 1); 2], "{code}");
             // A reader may return the error inside an I/O error.
-            let again = Error::io("read", path, &io::Error::other(Error::io("write", path, &error)));
-            assert_eq!((again.kind(), again.to_string()), (kind, Error::io("write", path, &error).to_string()));
+            let read_error = Error::io("read", path, &io::Error::other(write_error.clone()));
+            assert_eq!((read_error.kind(), read_error.to_string()), (kind, write_error.to_string()));
         }
         assert_eq!(Error::from_open(Path::new("/x"), &Errno::NOENT.into()).kind(), ErrorKind::Missing);
     }

@@ -20,7 +20,7 @@ use crate::{Error, EscapePath, IoContext, Owner, Result};
 
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Limit on the directories above another one. A path of the maximum length (`PATH_MAX`) has fewer.
+/// Limit on the number of directories above a directory. A path of the maximum length (`PATH_MAX`) has fewer.
 const DEPTH_MAX: usize = 2048;
 
 /// An open directory. Every operation is relative to its descriptor.
@@ -450,17 +450,17 @@ mod tests {
     #[test]
     fn only_the_last_directory_is_created() {
         let top = tempfile::tempdir().expect("a directory");
-        let mut made = Vec::new();
+        let mut created_paths = Vec::new();
         let path = top.path().join("a/b/../c");
         fs::create_dir_all(top.path().join("a/b")).expect("made");
-        let mut record = |dir: &Arc<KeptDir>, name: &OsStr| made.push(dir.path_of(name));
+        let mut record = |dir: &Arc<KeptDir>, name: &OsStr| created_paths.push(dir.path_of(name));
         let dir = KeptDir::open_or_create(&path, &mut record).expect("made");
         assert_eq!(dir.path(), path);
         let error =
             KeptDir::open_or_create(&top.path().join("d/e"), &mut record).expect_err("the directory above is missing");
         assert!(error.to_string().contains("does not exist"), "{error}");
         assert!(!top.path().join("d").exists());
-        assert_eq!(made, [path]);
+        assert_eq!(created_paths, [path]);
     }
 
     #[test]

@@ -60,14 +60,14 @@ struct Escaping;
 
 impl Formatter for Escaping {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some((at, control)) = rest.char_indices().find(|(_, c)| is_control(*c)) {
-            let (plain, from_control) = rest.split_at(at);
+        let mut unwritten = fragment;
+        while let Some((index, control)) = unwritten.char_indices().find(|(_, c)| is_control(*c)) {
+            let (plain, from_control) = unwritten.split_at(index);
             // None of these characters is beyond U+FFFF.
             write!(writer, "{plain}\\u{:04x}", u32::from(control))?;
-            rest = from_control.strip_prefix(control).unwrap_or_default();
+            unwritten = from_control.strip_prefix(control).unwrap_or_default();
         }
-        writer.write_all(rest.as_bytes())
+        writer.write_all(unwritten.as_bytes())
     }
 }
 

@@ -77,7 +77,11 @@ fn missing_directories_are_refused() {
 fn incomplete_bank_snapshots_are_refused() {
     let case = Case::new("ledger-at-3575");
     let hint = "hint: stop the validator with `agave-validator --ledger LEDGER exit`";
-    case.assert_fails(&["--slot", "3550"], 1, &["3550 has no fastboot_version", "the file that a validator", hint]);
+    case.assert_fails(
+        &["--slot", "3550"],
+        1,
+        &["the file that a validator writes last, fastboot_version, is missing in 3550", hint],
+    );
     case.assert_fails(&["--slot", "1"], 1, &["there is no bank snapshot", "hint: bank snapshots there: 3575, 3550"]);
     fs::remove_file(case.path("snapshots/3575/fastboot_version")).expect("removed");
     case.assert_fails(&[], 1, &["no complete bank snapshot in ", "fastboot_version, is missing in 3575, 3550", hint]);

@@ -28,8 +28,8 @@ use residency::ColdPages;
 
 use crate::{Pace, Progress, open_file};
 
-/// Largest file that is watched. No file of a bank snapshot is larger, and checking the
-/// pages of 90 GiB takes a second.
+/// Largest file that is watched. No file of a bank snapshot is larger, and checking the pages of 90
+/// GiB takes a second.
 const WATCH_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
 /// Page cache policy for reading and writing files.

@@ -55,18 +55,18 @@ impl<R: BufRead> FieldReader<R> {
         Error::damaged(format!("{}: {why}, at offset {}", self.description, self.position)).with_hint(DAMAGED_HINT)
     }
 
-    fn check_remaining(&self, wanted: u64) -> Result<()> {
-        match wanted.saturating_sub(self.remaining()) {
+    fn check_remaining(&self, wanted_bytes: u64) -> Result<()> {
+        match wanted_bytes.saturating_sub(self.remaining()) {
             0 => Ok(()),
-            missing => Err(self.damage_error(format!("it ends {} early", count_of(missing, "byte")))),
+            missing_bytes => Err(self.damage_error(format!("it ends {} early", count_of(missing_bytes, "byte")))),
         }
     }
 
     pub fn read_exact(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let wanted = buffer.len() as u64;
-        self.check_remaining(wanted)?;
+        let length = buffer.len() as u64;
+        self.check_remaining(length)?;
         self.inner.read_exact(buffer).map_err(|error| read_error(&self.description, self.position, &error))?;
-        self.position = self.position.saturating_add(wanted);
+        self.position = self.position.saturating_add(length);
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl<R: BufRead> FieldReader<R> {
     }
 
     pub fn optional_hash(&mut self, name: &str) -> Result<Option<Hash>> {
-        self.flag(name)?.then(|| self.array().map(Hash)).transpose()
+        Ok(if self.flag(name)? { Some(Hash(self.array()?)) } else { None })
     }
 
     /// Reads the number of items of a list. Each item takes at least `item_bytes_min` bytes. Refuses a

@@ -114,9 +114,9 @@ fn find_in_lines<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Resul
         if part.read_until(b'\n', &mut line)? == 0 {
             return Ok(None);
         }
-        let found = parse(String::from_utf8_lossy(&line).trim_end());
-        if found.is_some() {
-            return Ok(found);
+        let parsed = parse(String::from_utf8_lossy(&line).trim_end());
+        if parsed.is_some() {
+            return Ok(parsed);
         }
     }
 }

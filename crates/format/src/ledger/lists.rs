@@ -331,9 +331,9 @@ mod tests {
         let split = |has_data: u8| [&[1, 0, 0, 0][..], &[has_data], &[8, 0, 0, 0], &10u64.to_le_bytes()].concat();
         let list = |count: u64, items: &[Vec<u8>]| [&count.to_le_bytes()[..], &items.concat()].concat();
         let sound = list(3, &[append_vec.clone(), split(0), split(1)]);
-        let found = parse_tagged_storages_list(reader(&sound)).expect("sound");
+        let parsed = parse_tagged_storages_list(reader(&sound)).expect("sound");
         let expected = [(9, 7, APPEND_VEC_ENDINGS), (10, 8, SPLIT_ENDINGS), (10, 8, SPLIT_WITH_DATA_ENDINGS)];
-        assert_eq!(found, expected.map(|(slot, id, endings)| ListedStorage { slot, id, endings }));
+        assert_eq!(parsed, expected.map(|(slot, id, endings)| ListedStorage { slot, id, endings }));
         for (fault, bytes) in [
             ("an unknown kind", list(1, &[[&[2, 0, 0, 0][..], &[0; 13]].concat()])),
             ("a flag of 2", list(1, &[split(2)])),
@@ -380,13 +380,13 @@ mod tests {
     fn lists_without_obsolete_records_round_trip() {
         let mut lists = Vec::new();
         write_empty_obsolete_lists(&mut lists, [(5u64, 1u32), (9, u32::MAX)].into_iter()).expect("written");
-        let mut found = Vec::new();
+        let mut summaries = Vec::new();
         scan_obsolete_accounts(reader(&lists), ObsoleteFormat::Wide, &|_, _| None, &mut |summary| {
-            found.push((summary.slot, summary.id, summary.count, summary.cut_bytes));
+            summaries.push((summary.slot, summary.id, summary.count, summary.cut_bytes));
             Ok(())
         })
         .expect("sound");
-        assert_eq!(found, [(5, 1, 0, 0), (9, u64::from(u32::MAX), 0, 0)]);
+        assert_eq!(summaries, [(5, 1, 0, 0), (9, u64::from(u32::MAX), 0, 0)]);
     }
 
     /// In a split storage, the offset must be in the `.meta` file, and an account must be able to hold the

@@ -123,8 +123,8 @@ mod tests {
             ("whirLbMiicVdio4qvUfM5KAg6Ct8VwpYzGff3uctyCc", "CtXfPzz36dH5Ws4UYKZvrQ1Xqzn42ecDW6y8NKuiN8nD", 1),
             ("6EF8rrecthR5Dkzon8Nwu78hRvfCKubJ14M5uBEwF6P", "B5MvUwXdiW1NMM6QFFD3ssPKBujD4zMohncbM73Z2BQu", 4),
         ] {
-            let found = programdata_candidates(&address(program)).position(|candidate| candidate == address(code));
-            assert_eq!(found, Some(expected), "{program}");
+            let position = programdata_candidates(&address(program)).position(|candidate| candidate == address(code));
+            assert_eq!(position, Some(expected), "{program}");
         }
     }
 

@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn every_field_is_parsed() {
         let data = mint();
-        let found = Mint::parse(&data).expect("a mint");
-        assert_eq!((found.mint_authority, found.freeze_authority), (Some([3; 32]), Some([4; 32])));
-        assert_eq!((found.supply, found.decimals, found.is_initialized), (u64::MAX, 9, true));
-        assert_eq!((found.extensions.count(), found.metadata()), (0, None));
+        let parsed = Mint::parse(&data).expect("a mint");
+        assert_eq!((parsed.mint_authority, parsed.freeze_authority), (Some([3; 32]), Some([4; 32])));
+        assert_eq!((parsed.supply, parsed.decimals, parsed.is_initialized), (u64::MAX, 9, true));
+        assert_eq!((parsed.extensions.count(), parsed.metadata()), (0, None));
         assert!(!Mint::parse(&[0; MINT_BYTES]).expect("zeros").is_initialized);
         for (offset, byte) in [(0, 2), (3, 1), (45, 2), (46, 2)] {
             let mut data = data.clone();
@@ -147,10 +147,10 @@ mod tests {
         let value = metadata(&["Tök\x1b".as_bytes(), b"T", b"", b"key", b"value"], 1);
         let data = mint_with_extensions(&[extension(18, &[0; 64]), extension(19, &value), vec![0; 9]].concat());
         let expected = TokenMetadata { name: "Tök\x1b", symbol: "T", uri: "" };
-        let found = Mint::parse(&data).expect("a mint");
-        assert_eq!(found.metadata(), Some(expected));
+        let parsed = Mint::parse(&data).expect("a mint");
+        assert_eq!(parsed.metadata(), Some(expected));
         assert_eq!(
-            found.extensions.map(|extension| extension.map(|(kind, _)| kind)).collect::<Vec<_>>(),
+            parsed.extensions.map(|extension| extension.map(|(kind, _)| kind)).collect::<Vec<_>>(),
             [Ok(18), Ok(19)]
         );
         assert!(has_metadata(&value));
@@ -160,8 +160,8 @@ mod tests {
         assert!(!has_metadata(&metadata(&[b"", b"", b"", b"\xff", b""], 1)), "in a pair");
         assert!(!has_metadata(&metadata(&[b"", b"", b""], u32::MAX)));
         let cut_off = mint_with_extensions(&[&extension(3, &[])[..], &[19, 0, 255, 255], &[0; 500]].concat());
-        let found = Mint::parse(&cut_off).expect("a mint");
-        assert_eq!((found.metadata(), found.extensions.last()), (None, Some(Err(ExtensionCutOff))));
+        let parsed = Mint::parse(&cut_off).expect("a mint");
+        assert_eq!((parsed.metadata(), parsed.extensions.last()), (None, Some(Err(ExtensionCutOff))));
     }
 
     proptest! {

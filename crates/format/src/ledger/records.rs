@@ -285,13 +285,13 @@ mod tests {
     }
 
     fn walk(bytes: &[u8], piece_bytes: usize) -> CollectingSink {
-        let mut found = CollectingSink::default();
+        let mut sink = CollectingSink::default();
         let mut walker = RecordWalker::default();
         for piece in bytes.chunks(piece_bytes.max(1)) {
-            walker.feed(piece, &mut found);
+            walker.feed(piece, &mut sink);
         }
-        walker.finish(&mut found);
-        found
+        walker.finish(&mut sink);
+        sink
     }
 
     fn any_records() -> impl Strategy<Value = Vec<(u8, u64, Vec<u8>)>> {
@@ -303,20 +303,20 @@ mod tests {
         #[test]
         fn records_are_found_in_pieces_of_any_size(records in any_records(), piece_bytes in 1usize..900, has_last_padding: bool) {
             let (bytes, expected) = storage(&records, has_last_padding);
-            let found = walk(&bytes, piece_bytes);
-            prop_assert_eq!(found.records, expected);
-            prop_assert_eq!(found.faults, []);
+            let sink = walk(&bytes, piece_bytes);
+            prop_assert_eq!(sink.records, expected);
+            prop_assert_eq!(sink.faults, []);
         }
 
         #[test]
         fn a_storage_that_ends_inside_a_record_is_reported(records in any_records(), cut in any::<prop::sample::Index>(), piece_bytes in 1usize..900) {
             let (bytes, expected) = storage(&records, false);
             let cut = cut.index(bytes.len() + 1);
-            let found = walk(&bytes[..cut], piece_bytes);
+            let sink = walk(&bytes[..cut], piece_bytes);
             let whole_count = expected.iter().take_while(|record| record.data_end() <= cut).count();
-            prop_assert_eq!(&found.records[..], &expected[..whole_count]);
+            prop_assert_eq!(&sink.records[..], &expected[..whole_count]);
             let is_cut = |record: &FoundRecord| (record.offset as usize) < cut && cut < record.data_end();
-            let is_reported = found
+            let is_reported = sink
                 .faults
                 .iter()
                 .any(|(kind, _)| matches!(kind, RecordFaultKind::CutOff | RecordFaultKind::PartialHeader));
@@ -335,12 +335,12 @@ mod tests {
                 }
             }
             let (bytes, _) = storage(&[(7, 1, vec![1; 64])], false);
-            let mut found = FaultyAccounts::default();
+            let mut sink = FaultyAccounts::default();
             let mut walker = RecordWalker::default();
-            walker.feed(&bytes[..cut.min(199)], &mut found);
-            walker.finish(&mut found);
+            walker.feed(&bytes[..cut.min(199)], &mut sink);
+            walker.finish(&mut sink);
             let account = (cut >= RECORD_HEADER_BYTES).then_some([7; 32]);
-            prop_assert_eq!(found.0, if cut == 0 { vec![] } else { vec![account] });
+            prop_assert_eq!(sink.0, if cut == 0 { vec![] } else { vec![account] });
         }
 
         #[test]
@@ -356,9 +356,9 @@ mod tests {
             let (mut bytes, expected) = storage(&records, true);
             let end = bytes.len() as u64;
             bytes.resize(bytes.len() + zeros, 0);
-            let found = walk(&bytes, piece_bytes);
-            prop_assert_eq!(found.records, expected);
-            prop_assert_eq!(found.faults, [(RecordFaultKind::Padded, end)]);
+            let sink = walk(&bytes, piece_bytes);
+            prop_assert_eq!(sink.records, expected);
+            prop_assert_eq!(sink.faults, [(RecordFaultKind::Padded, end)]);
         }
     }
 }

@@ -128,9 +128,12 @@ pub fn check_data_header(
     if header[..32] != *pubkey {
         return Err(damage_error(offset, format_args!("data of another account than in the .meta file")));
     }
-    let found = u32_at::<32, _>(header);
-    if found != data_len {
-        return Err(damage_error(offset, format_args!("{found} bytes of data, where the .meta file says {data_len}")));
+    let found_len = u32_at::<32, _>(header);
+    if found_len != data_len {
+        return Err(damage_error(
+            offset,
+            format_args!("{found_len} bytes of data, where the .meta file says {data_len}"),
+        ));
     }
     Ok(())
 }
@@ -341,7 +344,7 @@ mod tests {
         };
         let range = MetaRange { meta_bytes: file.len() as u64, data_bytes, start: 64, end, window_bytes };
         let mut window = Vec::new();
-        let mut found = Vec::new();
+        let mut entries = Vec::new();
         let mut walk = MetaWalk::new(range, &mut window, &mut read);
         while let Some(entry) = walk.next_entry()?.filter(|entry| entry.offset < end) {
             assert_eq!(entry.record_bytes(), (136 + u64::from(entry.data_len)).next_multiple_of(8));
@@ -350,9 +353,9 @@ mod tests {
                 AccountData::InDataFile(offset) => (Some(offset), Vec::new()),
             };
             let record_header = RecordHeader::parse(&entry.record_header());
-            found.push(FoundEntry { offset: entry.offset, record_header, data_offset, inline_data });
+            entries.push(FoundEntry { offset: entry.offset, record_header, data_offset, inline_data });
         }
-        Ok((found, read_end))
+        Ok((entries, read_end))
     }
 
     #[test]
@@ -368,21 +371,21 @@ mod tests {
         let file = aligned_file(&entries);
         let data_bytes = 12_288 + 36 + 100_000;
         for window_bytes in [1, 88, 100, 4096, 1 << 20] {
-            let (found, _) = walk(&file, Some(data_bytes), window_bytes, u64::MAX).expect("sound");
-            let offsets: Vec<u64> = found.iter().map(|entry| entry.offset).collect();
+            let (walked_entries, _) = walk(&file, Some(data_bytes), window_bytes, u64::MAX).expect("sound");
+            let offsets: Vec<u64> = walked_entries.iter().map(|entry| entry.offset).collect();
             assert_eq!(offsets, [64, 160, 256, 4352, 4448]);
-            let data_offsets: Vec<Option<u64>> = found.iter().map(|entry| entry.data_offset).collect();
+            let data_offsets: Vec<Option<u64>> = walked_entries.iter().map(|entry| entry.data_offset).collect();
             assert_eq!(data_offsets, [None, None, None, Some(4096), Some(12_288)]);
-            assert_eq!(found[1].inline_data, b"small");
-            assert_eq!(found[2].inline_data, largest_inline);
-            let header = found[1].record_header;
+            assert_eq!(walked_entries[1].inline_data, b"small");
+            assert_eq!(walked_entries[2].inline_data, largest_inline);
+            let header = walked_entries[1].record_header;
             assert_eq!((header.pubkey, header.owner, header.data_len), ([2; 32], [3; 32], 5));
             assert_eq!((header.lamports, header.rent_epoch, header.executable), (7, 8, 1));
             assert_eq!((header.write_version, header.padding, header.stored_hash), (0, [0; 7], [0; 32]));
         }
         // Reading ends with the last entry that begins before the end of the range.
-        let (found, read_end) = walk(&file, Some(data_bytes), 1 << 20, 160).expect("sound");
-        assert_eq!((found.len(), read_end), (1, 160 + 88 + 5));
+        let (walked_entries, read_end) = walk(&file, Some(data_bytes), 1 << 20, 160).expect("sound");
+        assert_eq!((walked_entries.len(), read_end), (1, 160 + 88 + 5));
     }
 
     #[test]

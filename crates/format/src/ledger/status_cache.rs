@@ -18,7 +18,7 @@ pub struct StatusCache {
     pub transaction_count: u64,
     pub blockhash_count: u64,
     pub breaches: Vec<Breach>,
-    /// Largest numbers of errors in the file, by which newer versions of Agave are recognized.
+    /// Largest error numbers in the file, by which newer versions of Agave are recognized.
     pub transaction_error_max: u32,
     pub instruction_error_max: u32,
 }
@@ -162,8 +162,8 @@ mod tests {
             &[1, 0, 0, 0, 8, 0, 0, 0, 2, 25, 0, 0, 0, 1, 2, 3, 4],
             &[1, 0, 0, 0, 8, 0, 0, 0, 2, 44, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, b'n', b'o'],
         ];
-        let found = parse(&status_cache(&[(5, 1), (6, 1)], &results)).expect("good");
-        assert_eq!((found.slots, found.transaction_count), (vec![5, 6], 12));
+        let parsed = parse(&status_cache(&[(5, 1), (6, 1)], &results)).expect("good");
+        assert_eq!((parsed.slots, parsed.transaction_count), (vec![5, 6], 12));
     }
 
     #[test]
@@ -192,8 +192,8 @@ mod tests {
             (&[1, 0, 0, 0, 8, 0, 0, 0, 2, 53, 0, 0, 0], false),
             (&[1, 0, 0, 0, 8, 0, 0, 0, 2, 54, 0, 0, 0], true),
         ] {
-            let found = parse(&status_cache(&[(5, 1)], &[&[0; 4], error])).expect("good");
-            assert_eq!(found.needs_agave_4_4(), needs_4_4, "{error:?}");
+            let parsed = parse(&status_cache(&[(5, 1)], &[&[0; 4], error])).expect("good");
+            assert_eq!(parsed.needs_agave_4_4(), needs_4_4, "{error:?}");
         }
     }
 

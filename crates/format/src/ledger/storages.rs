@@ -168,11 +168,11 @@ pub fn stat_listed(
     let find = |listed: &ListedStorage| {
         let ListedStorage { slot, id, endings } = *listed;
         let first_ending = endings.first().copied().unwrap_or_default();
-        let mut found = None;
+        let mut storage = None;
         let mut missing = MissingFile { slot, id, ending: first_ending };
         for (index, root) in roots.clone() {
             match stat_storage(root, index, listed)? {
-                StorageLookup::Found(storage) if found.replace(storage).is_some() => {
+                StorageLookup::Found(found) if storage.replace(found).is_some() => {
                     return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
                         .with_hint("give only the accounts paths that the validator uses, each once"));
                 }
@@ -181,7 +181,7 @@ pub fn stat_listed(
                 StorageLookup::Found(_) | StorageLookup::Missing(_) => {}
             }
         }
-        Ok(found.ok_or(missing))
+        Ok(storage.ok_or(missing))
     };
     let results = start_pool(threads)?.install(|| list.par_iter().map(find).collect::<Result<Vec<_>>>())?;
     let missing = results.iter().filter_map(|result| result.err()).collect();

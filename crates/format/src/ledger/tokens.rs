@@ -168,17 +168,17 @@ mod tests {
     #[test]
     fn every_field_is_parsed() {
         let data = account();
-        let found = parse_account(&data, false);
-        assert_eq!((found.mint, found.owner, found.amount), ([1; 32], [2; 32], u64::MAX));
-        assert_eq!((found.delegate, found.delegated_amount, found.is_frozen), (Some([3; 32]), 7, true));
-        assert_eq!((found.native_reserve, found.close_authority), (Some(2_039_280), Some([4; 32])));
-        assert_eq!(found, parse_account(&data, true));
+        let parsed = parse_account(&data, false);
+        assert_eq!((parsed.mint, parsed.owner, parsed.amount), ([1; 32], [2; 32], u64::MAX));
+        assert_eq!((parsed.delegate, parsed.delegated_amount, parsed.is_frozen), (Some([3; 32]), 7, true));
+        assert_eq!((parsed.native_reserve, parsed.close_authority), (Some(2_039_280), Some([4; 32])));
+        assert_eq!(parsed, parse_account(&data, true));
         // The bytes after a tag of 0 have no meaning.
         let mut data = data;
         (data[72], data[109], data[129], data[108]) = (0, 0, 0, 1);
-        let found = parse_account(&data, false);
+        let parsed = parse_account(&data, false);
         assert_eq!(
-            (found.delegate, found.native_reserve, found.close_authority, found.is_frozen),
+            (parsed.delegate, parsed.native_reserve, parsed.close_authority, parsed.is_frozen),
             (None, None, None, false)
         );
     }

@@ -183,22 +183,22 @@ mod tests {
     fn every_version_is_parsed() {
         for (version, name) in [(STATE_1_14_11, "1.14.11"), (STATE_3, "3"), (STATE_4, "4")] {
             let data = [state(version), vec![0; 100]].concat();
-            let found = VoteState::parse(&data).expect("a state");
-            assert_eq!((found.version, found.node, found.authorized_withdrawer), (name, [7; 32], [9; 32]));
-            assert_eq!((found.root_slot, found.last_vote_slot), (Some(10), Some(12)), "{name}");
-            let voters = [2, 3, 4, 5, 9].map(|epoch| found.authorized_voter(epoch));
+            let parsed = VoteState::parse(&data).expect("a state");
+            assert_eq!((parsed.version, parsed.node, parsed.authorized_withdrawer), (name, [7; 32], [9; 32]));
+            assert_eq!((parsed.root_slot, parsed.last_vote_slot), (Some(10), Some(12)), "{name}");
+            let voters = [2, 3, 4, 5, 9].map(|epoch| parsed.authorized_voter(epoch));
             let old = Some([4; 32]);
             let new = Some([8; 32]);
             assert_eq!(voters, [None, old, old, new, new], "{name}");
-            assert_eq!(found.commission_bps, if version == STATE_4 { 650 } else { 600 });
-            assert_eq!(found.epoch_credits, to_le_bytes(&[4, 30, 0, 5, 70, 30]));
+            assert_eq!(parsed.commission_bps, if version == STATE_4 { 650 } else { 600 });
+            assert_eq!(parsed.epoch_credits, to_le_bytes(&[4, 30, 0, 5, 70, 30]));
             let v4 = VoteFieldsV4 {
                 inflation_rewards_collector: [1; 32],
                 block_revenue_collector: [2; 32],
                 block_revenue_commission_bps: 10_000,
                 bls_key: Some([5; 48]),
             };
-            assert_eq!(found.v4, (version == STATE_4).then_some(v4), "{name}");
+            assert_eq!(parsed.v4, (version == STATE_4).then_some(v4), "{name}");
         }
         assert!(VoteState::parse(&[0; 3762]).is_none(), "not initialized");
     }

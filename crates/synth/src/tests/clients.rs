@@ -345,10 +345,10 @@ fn clients_load_both_states() {
 fn stakes_of_a_large_ledger_fit_its_epochs() {
     let options = options(Path::new(""), 1 << 30).storage_count(500_000u64).incremental_bytes(1u64 << 20);
     let layout = SynthLayout::new(&options);
-    let last = layout.storage_count() - 1;
-    assert_eq!(chain::epoch_of(SynthLayout::slot(last)), chain::epoch_of(chain::FIRST_SLOT) + 1);
-    let stakes = layout.stakes(last);
-    let epoch = chain::epoch_of(SynthLayout::slot(last));
+    let last_storage = layout.storage_count() - 1;
+    let epoch = chain::epoch_of(SynthLayout::slot(last_storage));
+    assert_eq!(epoch, chain::epoch_of(chain::FIRST_SLOT) + 1);
+    let stakes = layout.stakes(last_storage);
     assert!(stakes.delegations().all(|stake| stake.activation_epoch < epoch));
     assert_eq!(stakes.delegation(3), layout.stakes(0).delegation(3));
     assert_eq!(stakes.history(epoch)[0][0], epoch - 1);
