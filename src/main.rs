@@ -14,15 +14,15 @@ use mimalloc::MiMalloc as Inner;
 
 fn main() -> ExitCode {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    limit_allocation_areas();
+    limit_malloc_arenas();
     cli::main(std::env::args_os())
 }
 
-/// Makes all threads allocate from one area if address space is limited (`ulimit -v`). Otherwise, glibc
-/// reserves 64 MiB of it for each thread, and twice that for a moment. Then an allocation of glibc itself
-/// can fail, and glibc aborts the process.
+/// Makes all threads allocate from one arena if address space is limited (`ulimit -v`). Otherwise, glibc
+/// reserves an arena of 64 MiB for each thread, and twice that for a moment. Then an allocation of glibc
+/// itself can fail, and glibc aborts the process.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn limit_allocation_areas() {
+fn limit_malloc_arenas() {
     if rustix::process::getrlimit(rustix::process::Resource::As).current.is_some() {
         // SAFETY: the call changes a setting of the allocator, before other threads start.
         unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
@@ -44,7 +44,7 @@ static ALLOCATOR: Allocator = Allocator;
 // it ends the process.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller gives the guarantees that `Inner` requires.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which `Inner` requires too.
         exit_if_null(unsafe { Inner.alloc(layout) })
     }
 
@@ -72,8 +72,8 @@ fn exit_if_null(pointer: *mut u8) -> *mut u8 {
     // may hold.
     let _ = rustix::io::write(
         rustix::stdio::stderr(),
-        b"error: out of memory: the system gives no more\n\
-          hint: raise the limit (ulimit -v, MemoryMax of the service), or give fewer --threads and less --memory\n",
+        b"error: out of memory\n\
+          hint: raise the limit (ulimit -v, MemoryMax of the service), or lower --threads and --memory\n",
     );
     // SAFETY: ends the process at once, without destructors or exit handlers.
     unsafe { libc::_exit(1) }

@@ -9,7 +9,7 @@ use slotpress::verify::CheckOptions;
 use slotpress_base::EscapePath;
 
 use super::arguments::{DirectoryArgs, say_read_back};
-use super::memory::choose_half_of_memory;
+use super::memory::requested_memory_or_half_of_free;
 use super::network::ConnectionArgs;
 use super::output::{NewArchiveArgs, Output, path_or_name};
 use super::ui::Ui;
@@ -18,7 +18,7 @@ use super::values::{self, quote_for_shell};
 /// Make a full or incremental archive of a stopped validator's ledger
 ///
 /// LEDGER is the validator's ledger directory, or the directory into which an archive was unpacked.
-/// The validator must have been stopped gracefully: slotpress takes its lock, and refuses a bank
+/// The validator must have been stopped gracefully: slotpress locks the ledger, and refuses a bank
 /// snapshot that is not complete.
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
@@ -80,7 +80,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         .force_base(args.force_base)
         .encoding(new_archive.options(&output, 0, ui)?);
     if args.verify {
-        let memory_bytes = choose_half_of_memory(memory);
+        let memory_bytes = requested_memory_or_half_of_free(memory);
         options = options.read_back(CheckOptions::default().memory_bytes(memory_bytes));
     }
     if args.dry_run {

@@ -14,7 +14,7 @@ use slotpress_base::{NICENESS_MAX, RATE_MIN, available_threads, lower_priority};
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::environment::ACCOUNTS;
-use super::memory::{DECODING_WORKER_BYTES, choose_memory};
+use super::memory::{DECODING_WORKER_BYTES, requested_memory_or};
 use super::ui::Ui;
 use super::values::Choice;
 use super::{memory, values};
@@ -38,7 +38,7 @@ impl ThreadArgs {
 pub struct ResourceArgs {
     #[command(flatten)]
     pub workers: ThreadArgs,
-    /// Memory limit for buffers; fewer workers run if it is too small for all. A state check may take
+    /// Memory limit for buffers; fewer workers run if it is too small for all. A state check may use
     /// as much again, and spills the rest to the output directory, or to TMPDIR
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     pub memory: Option<u64>,
@@ -123,7 +123,7 @@ impl NewLedgerArgs {
 #[command(next_help_heading = "Resource use")]
 pub struct PriorityArgs {
     /// Use of the page cache, which a validator on the same machine needs
-    #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice_parser(IO_HINTS))]
+    #[arg(long, value_name = "HINT", default_value = "gentle", value_parser = values::choice_parser(IO_HINTS))]
     io_hint: IoHint,
     /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while nothing else uses
     /// it
@@ -149,7 +149,7 @@ impl PriorityArgs {
 pub struct IoPolicyArgs {
     #[command(flatten)]
     priority: PriorityArgs,
-    /// Limit reading to this many bytes per second, for example 300MiB
+    /// Limit reading (for `bootstrap`, fetching) to this many bytes per second, for example 300MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_max_rate)]
     pub max_rate: Option<u64>,
 }
@@ -182,8 +182,8 @@ pub fn parse_max_rate(text: &str) -> Result<u64, String> {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Check")]
 pub struct CheckArgs {
-    /// The checks to make; without the state, the accounts are not looked at
-    #[arg(long, value_name = "WHAT", default_value = "state", value_parser = values::choice_parser(CHECK_MODES))]
+    /// The checks to make; only a check of the state looks at accounts
+    #[arg(long, value_name = "CHECKS", default_value = "state", value_parser = values::choice_parser(CHECK_MODES))]
     pub check: CheckMode,
     #[command(flatten)]
     pub expected: ExpectedArgs,
@@ -201,11 +201,7 @@ pub struct ExpectedArgs {
 }
 
 const CHECK_MODES: &[Choice<CheckMode>] = &[
-    Choice(
-        "state",
-        CheckMode::State,
-        "The state too: whether all accounts are those of the bank file (capitalization and lattice hash)",
-    ),
+    Choice("state", CheckMode::State, "Also whether the accounts match the bank file: capitalization and lattice hash"),
     Choice("frames", CheckMode::Frames, "Frames, entries, bank file and status cache only"),
 ];
 
@@ -218,7 +214,7 @@ impl CheckArgs {
 impl ExpectedArgs {
     pub fn options(&self, memory_bytes: Option<u64>) -> CheckOptions {
         CheckOptions::default()
-            .memory_bytes(choose_memory(memory_bytes, STATE_MEMORY_BYTES_DEFAULT))
+            .memory_bytes(requested_memory_or(memory_bytes, STATE_MEMORY_BYTES_DEFAULT))
             .expect_hash(self.expect_hash)
             .expect_slot(self.expect_slot)
     }
@@ -238,9 +234,9 @@ pub fn say_read_back(report: &ReadBackReport, ui: &Ui) {
 
 #[derive(Clone, Debug, Args)]
 pub struct RetentionArgs {
-    /// Number of newest results of `rebase` to keep [default: all, and with `publish` --rebase-onto]
+    /// Number of newest results of `rebase` to keep [default: all; for `publish`, that of --rebase-onto]
     ///
-    /// They are deleted with their full archive, too.
+    /// A result is also deleted when its full archive is deleted.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
     /// Also keep what was modified or published within this time, for example 24h or 7d
@@ -248,7 +244,7 @@ pub struct RetentionArgs {
     keep_within: Option<Duration>,
     /// Also keep the newest state of each of the newest N days that have one
     ///
-    /// Days are in UTC, and times come from the bank files; an archive of unknown time stays.
+    /// Days are in UTC, and times come from the bank files. An archive of unknown time stays.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_daily: Option<u64>,
     /// The same for weeks, which begin on Monday

@@ -39,7 +39,7 @@ pub struct BootstrapArgs {
     /// A full archive that this node has, in addition to those in its snapshots directory; may be
     /// given more than once
     ///
-    /// If a source has an incremental archive on one of them, and it gives a younger state for fewer
+    /// If a source has an incremental archive on one of them that leads to a newer state with fewer
     /// bytes, only that archive is fetched.
     #[arg(long, value_name = "FILE", conflicts_with = "no_incremental")]
     base: Vec<PathBuf>,
@@ -47,7 +47,7 @@ pub struct BootstrapArgs {
     #[arg(long, value_name = "HASH", alias = "expected-genesis-hash")]
     expect_genesis_hash: Option<Hash>,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
-    /// two for the full and the incremental archive
+    /// two roots for the full and the incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
     /// Show what would be fetched, without fetching it
@@ -117,27 +117,27 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
 
 fn describe_downloads(report: &BootstrapReport) -> String {
     let mut servers = BTreeSet::new();
-    let mut bytes = 0;
-    let mut time = Duration::ZERO;
+    let mut fetched_bytes = 0;
+    let mut elapsed = Duration::ZERO;
     let downloads = report.archives.iter().flat_map(|archive| &archive.fetched);
     for download in downloads {
         servers.extend(download.servers.iter().map(|share| share.server.as_str()));
-        bytes += download.fetched_bytes();
-        time += download.elapsed;
+        fetched_bytes += download.fetched_bytes();
+        elapsed += download.elapsed;
     }
     if servers.is_empty() {
-        return "nothing: the archives were there".to_string();
+        return "nothing: the archives existed already".to_string();
     }
-    let servers = Vec::from_iter(servers).join(" and ");
-    let rate = values::show_rate(bytes, time);
-    let [bytes, time] = [values::show_bytes(bytes), values::show_duration(time)];
-    format!("{bytes} in {time}, {rate}, from {servers}")
+    let bytes = values::show_bytes(fetched_bytes);
+    let time = values::show_duration(elapsed);
+    let rate = values::show_rate(fetched_bytes, elapsed);
+    format!("{bytes} in {time}, {rate}, from {}", Vec::from_iter(servers).join(" and "))
 }
 
 pub fn warn_of_newer_state(abandoned: Option<&AbandonedState>, ui: &Ui) {
     let Some(state) = abandoned else { return };
     let names = Vec::from_iter(state.archives.iter().map(ToString::to_string)).join(" and ");
-    ui.warn(&format!("a newer state was given up, of slot {}: {names}: {}", state.slot, state.why));
+    ui.warn(&format!("the newer state of slot {} was given up: {names}: {}", state.slot, state.why));
 }
 
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
@@ -178,7 +178,7 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
             .add_visible("slot", Unit::Count, |route| route.slot)
             .add_visible("full archive", Unit::Text, describe_full)
             .finish();
-        ui.say("Ways, the best first:");
+        ui.say("Routes, the best first:");
         ui.print_table(&table);
     }
 }

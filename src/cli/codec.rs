@@ -28,7 +28,7 @@ pub struct ZstdArgs {
 pub struct EncodingArgs {
     #[command(flatten)]
     zstd: ZstdArgs,
-    /// Format of the new archive; Firedancer does not read lz4, and Agave no plain tar
+    /// Format of the new archive; Firedancer does not read lz4, and Agave does not read plain tar
     #[arg(long, default_value = "zstd", value_parser = values::choice_parser(FORMATS))]
     format: ArchiveFormat,
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB
@@ -84,7 +84,7 @@ impl EncodingArgs {
         let codec = Codec::new(format).layout(self.zstd.layout);
         if let Some(words) = describe_readers(codec.compression()) {
             ui.warn(&match codec.format {
-                ArchiveFormat::None => format!("a plain .tar: {words}, and restore takes it only recompressed"),
+                ArchiveFormat::None => format!("a plain .tar: {words}, and `restore` needs it recompressed"),
                 _ => format!(".tar.lz4: {words}"),
             });
         }

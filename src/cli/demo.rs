@@ -20,7 +20,7 @@ use super::values;
 /// which directories killed runs have left, and removes them.
 const WORK_PREFIX: &str = "slotpress-demo-";
 
-/// Show how it works on a synthetic ledger: archive, inspect, restore, verify
+/// Run the main commands on a synthetic ledger: archive, inspect, restore, verify
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// Approximate size of the account storages
@@ -38,7 +38,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             KeptDir::open_or_create(dir, &mut |_, _| {})?;
             if fs::read_dir(dir).or_path("read", dir)?.next().is_some() {
                 return Err(Error::failed(format!("{} is not empty", dir.escaped()))
-                    .with_hint("--keep takes a directory that is empty or does not exist"));
+                    .with_hint("give --keep a directory that is empty or does not exist"));
             }
             dir.as_path()
         }
@@ -52,7 +52,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     // Keeps the printed paths short.
     env::set_current_dir(dir).or_path("enter", dir)?;
     run_script(&args.size, ui)?;
-    ui.say("\nA large ledger may take another rate: `slotpress doctor LEDGER` measures its disk and the cores.");
+    ui.say("\nRates differ on a large ledger: `slotpress doctor LEDGER` measures its disk and the cores.");
     ui.say(&match &args.keep {
         Some(dir) => format!("Everything is kept in {}.", dir.escaped()),
         None => "Everything was removed again; --keep DIR keeps it.".to_string(),

@@ -13,7 +13,8 @@ const PREFIX: &str = "SLOTPRESS_";
 /// Set when slotpress is compiled, for its version text; it belongs to no flag.
 const COMMIT: &str = "SLOTPRESS_COMMIT";
 
-/// Accounts paths, separated by colons. `DirectoryArgs` reads it: clap would split the flag's values too.
+/// Accounts paths, separated by colons. `DirectoryArgs` reads this variable, because clap would split the
+/// flag's values at colons too.
 pub const ACCOUNTS: &str = "SLOTPRESS_ACCOUNTS";
 
 /// Flags that can be set in the environment, each by the variable that is named after it. A command may
@@ -55,14 +56,14 @@ fn add_known_variables<'a>(command: &'a Command, known: &mut BTreeSet<&'a OsStr>
 /// line.
 pub fn find_refused_variable(error: &clap::Error, command: &Command, arguments: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else { return None };
-    let flag = usage.split(' ').next()?.strip_prefix("--")?;
-    let is_on_command_line = arguments.iter().any(|argument| {
-        argument.to_string_lossy().strip_prefix("--").is_some_and(|rest| rest.split('=').next() == Some(flag))
-    });
+    let flag = usage.split(' ').next()?;
+    let is_flag = |argument: &OsString| argument.to_string_lossy().split('=').next() == Some(flag);
+    let is_on_command_line = arguments.iter().any(is_flag);
+    let name = flag.strip_prefix("--")?;
     // Commands have different variables for flags of the same name.
     let subcommand = arguments.iter().skip(1).find_map(|argument| command.find_subcommand(argument));
     let flags = subcommand.into_iter().chain([command]).flat_map(Command::get_arguments);
-    let variable = flags.filter(|arg| arg.get_long() == Some(flag)).find_map(Arg::get_env)?;
+    let variable = flags.filter(|arg| arg.get_long() == Some(name)).find_map(Arg::get_env)?;
     (!is_on_command_line).then(|| variable.to_string_lossy().into_owned())
 }
 

@@ -22,19 +22,19 @@ use super::{stdout, values};
 /// Write the accounts of a state as tables: Parquet files that any engine reads, or CSV
 ///
 /// Exports only the newest version of each account, from a full archive, a full and an incremental
-/// one, or a ledger. The input is read twice. Files get their names after the state was checked; on standard
-/// output, rows come before that, and only exit code 0 means that they are correct. Into OUTPUT go
-/// TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
+/// one, or a ledger. The input is read twice. Files get their names after the state was checked. On standard
+/// output, rows come before that, and only exit code 0 means that they are correct. TARGET receives
+/// TABLE/snapshot_slot=SLOT/part-….parquet, and last _manifest-SLOT.json.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Export only what changed since this older state: rows that were added, changed or closed
+    /// Export only accounts that were added, changed or closed since this older state
     ///
     /// The older state is a full archive, a full and an incremental one, or a ledger, and must be the
-    /// state that was exported to the output last.
+    /// state that was exported to TARGET last.
     #[arg(long, value_names = ["OLD_FULL", "OLD_INCREMENTAL"], num_args = 1..=2)]
     since: Vec<PathBuf>,
-    /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for
-    /// standard output: one table, as CSV
+    /// The directory (created if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - to
+    /// write one table as CSV to standard output
     #[arg(short, long, value_name = "TARGET")]
     output: PathBuf,
     /// A table; may be given more than once [default: accounts]
@@ -46,7 +46,7 @@ pub struct ExportArgs {
     /// Order of the rows [default: clustered; none for all accounts with data, and on standard output]
     #[arg(long, value_name = "ORDER", value_parser = values::choice_parser(ORDERS))]
     order: Option<RowOrder>,
-    /// Data of accounts: none, full, or OFFSET:LENGTH
+    /// Account data to export: none, full, or OFFSET:LENGTH
     #[arg(long, value_name = "PART", default_value = "none", value_parser = parse_data_part)]
     data: DataPart,
     /// Only accounts of this program, by its address or its name in `inspect --by-owner`
@@ -68,7 +68,7 @@ pub struct ExportArgs {
     /// with getProgramAccounts
     #[arg(long, value_name = "OFFSET:BASE58|0xHEX", help_heading = "Filters")]
     memcmp: Vec<Memcmp>,
-    /// For a test validator: also the mints of token accounts that pass the filters
+    /// Also export the mints of token accounts that pass the filters; a test validator needs them
     #[arg(long, help_heading = "Filters")]
     with_mints: bool,
     #[command(flatten)]
@@ -91,7 +91,7 @@ const TABLES: &[Choice<Table>] = &[
 const FORMATS: &[Choice<TableFormat>] = &[
     Choice("parquet", TableFormat::Parquet, "Compressed by zstd"),
     Choice("csv", TableFormat::Csv, "Text, on standard output only; data as hexadecimal digits"),
-    Choice("test-validator", TableFormat::TestValidator, "An account's JSON each, for --account-dir"),
+    Choice("test-validator", TableFormat::TestValidator, "A JSON file per account, for --account-dir"),
     Choice("surfpool", TableFormat::Surfpool, "One JSON object of these accounts, for surfpool's --snapshot"),
 ];
 
@@ -187,8 +187,8 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     };
     let exported = export(&options, to, ui);
     if stream.is_some_and(|stream| stream.is_closed) {
-        // A reader such as `head` closes the pipe when it has read enough. As with other results, that
-        // is not a failure.
+        // A reader such as `head` closes the pipe when it has read enough, which is not a failure here
+        // either.
         ui.status("standard output was closed before the end: the state was not checked");
         return Ok(());
     }
@@ -203,7 +203,7 @@ fn print_report(report: &ExportReport, ui: &Ui) {
     let facts = &report.facts;
     // Rows went to standard output, so the report goes to stderr.
     if report.manifests.is_empty() {
-        return ui.status(&format!("slot {}, state {}: rows are right", facts.slot, facts.state));
+        return ui.status(&format!("slot {}, state {}: all rows were written", facts.slot, facts.state));
     }
     let rows = [
         "slot: {slot}, hash {hash}, state {state}",

@@ -27,7 +27,7 @@ pub struct FetchArgs {
     /// Fetch no incremental archive
     #[arg(long)]
     no_incremental: bool,
-    /// Expected root; for one archive
+    /// Expected root, if only one archive is fetched; implies --no-incremental
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
     /// Limit fetching to this many bytes per second
@@ -41,8 +41,10 @@ pub struct FetchArgs {
 
 pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     if args.expect_root.len() > 1 {
-        return Err(Error::usage("--expect-root is for one archive: fetch gets them in no fixed order")
-            .with_hint("fetch them one by one, each with its root"));
+        return Err(Error::usage(
+            "--expect-root is for one archive: the order in which archives are fetched is not fixed",
+        )
+        .with_hint("fetch the archives one by one, each with its root"));
     }
     let mut limits = args.transfer.limits(args.expect_root.first().copied());
     limits.streams = memory::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;
@@ -50,7 +52,7 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     let incremental = !args.no_incremental && args.expect_root.is_empty();
     let find = args.peers.find_options()?.incremental(incremental);
     if !find.asks_cluster() && find.sources.iter().all(|source| source.url().is_none()) {
-        return Err(Error::usage("fetch gets archives from servers, and every source is on this machine")
+        return Err(Error::usage("fetch downloads archives from servers, but every source is a directory")
             .with_hint("copy the archives with `cp`, then run `slotpress verify` on the copies"));
     }
     let options = FetchOptions::new(find, &args.output);
@@ -83,5 +85,5 @@ fn print_report(report: &FetchReport, ui: &Ui) {
 const FETCHED_ROW: &str =
     "fetched: {fetched_bytes} in {fetch_seconds}, {fetched_bytes/fetch_seconds}[, {kept_bytes} existed already]";
 
-const UNCHECKED_ROW: &str = "checked: its frames are complete, but not their contents, because it has no frame hashes; \
-    `slotpress verify` checks the rest";
+const UNCHECKED_ROW: &str = "checked: only that its frames are complete, because it has no frame hashes; \
+    `slotpress verify` checks their contents";

@@ -16,7 +16,7 @@ use super::tables::{Table, TableBuilder, Unit};
 use super::ui::Ui;
 use super::values;
 
-/// Find servers with snapshots, how fast they are, and how old the state will be at boot
+/// Find servers with snapshots, and rank them by how old the state will be at boot
 ///
 /// Asks the sources and the peers that RPC servers know, measures the best ones with a short
 /// transfer, and ranks them by the expected age at boot: age now, plus time to fetch, plus time to
@@ -83,9 +83,8 @@ fn print_report(report: &FindReport, ui: &Ui) {
     let mut reasons: Vec<(&str, Vec<String>)> = reasons.into_iter().collect();
     reasons.sort_by_key(|(_, sources)| std::cmp::Reverse(sources.len()));
     if !reasons.is_empty() {
-        let refused = values::show_count(report.refused.len() as u64);
-        let asked = report.asked_count;
-        ui.say(&format!("{refused} of {asked} servers cannot be used:"));
+        let refused_count = values::show_count(report.refused.len() as u64);
+        ui.say(&format!("{refused_count} of {} servers cannot be used:", report.asked_count));
     }
     for (why, sources) in reasons.iter().take(REASONS_MAX) {
         let names = cut(&sources.join(", "), 70);

@@ -44,7 +44,7 @@ pub struct InspectArgs {
 pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     let is_by_owner = args.by_owner || args.owner.is_some();
     // Memory for summing accounts, in addition to the workers' buffers.
-    let memory_bytes = memory::choose_half_of_memory(args.resources.memory);
+    let memory_bytes = memory::requested_memory_or_half_of_free(args.resources.memory);
     let other_bytes = if is_by_owner { memory_bytes } else { 0 };
     let first_input = &args.state.inputs[0];
     let worker_bytes = if first_input.is_dir() { INSPECTING_WORKER_BYTES } else { DECODING_WORKER_BYTES };

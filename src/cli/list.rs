@@ -23,9 +23,9 @@ use super::{render, values};
 /// List archives: which belong together, and which a node would choose
 ///
 /// For a directory, it also lists files that are not usable, with the reason, and unfinished
-/// downloads. For a store, it lists what is in the bucket. For a server, the list comes from its
-/// interface for programs (`slotpress serve`), or from its redirects and the listing of a mirror.
-/// The list is what the server claims.
+/// downloads. For a store, it lists what is in the bucket. For a server, it asks the interface for
+/// programs of `slotpress serve`, or else follows redirects and reads the listing of a mirror: the
+/// list is what the server claims.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// The directory or store (s3://BUCKET/PREFIX) of archives, or the URL of a server or a mirror
@@ -34,8 +34,8 @@ pub struct ListArgs {
     /// List only the archives that a node would choose; end with exit code 1 if there are none
     #[arg(long)]
     newest: bool,
-    /// End with exit code 1 if the state of the newest archive that a node would choose is older,
-    /// for example 2h
+    /// End with exit code 1 if the state of the newest archive that a node would choose is older
+    /// than this, for example 2h
     #[arg(long, value_name = "TIME", value_parser = values::parse_duration)]
     max_age: Option<Duration>,
     #[command(flatten)]
@@ -108,9 +108,9 @@ fn print_report(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &U
         let path = archive.path();
         let fields = ArchiveFields::new(archive, catalog, now);
         let mark = if is_chosen { "*" } else { " " };
-        let line = format!("{mark} {}", show(archive, catalog, &fields, now));
-        let more = json!({ "file": path.to_string_lossy(), "chosen": is_chosen });
-        let fields = merge(&fields, more);
+        let line = format!("{mark} {}", describe_archive(archive, catalog, &fields, now));
+        let file_and_choice = json!({ "file": path.to_string_lossy(), "chosen": is_chosen });
+        let fields = merge(&fields, file_and_choice);
         ui.print_item("archive_listed", &fields, &path.escaped(), &line);
     }
     for unusable in catalog.unusable() {
@@ -174,17 +174,17 @@ const LEDGER_NAMES: &str = "accounts genesis.bin ledger.lock rocksdb version";
 /// a ledger, and says what is missing.
 pub fn list_place(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
     let is_empty = |catalog: &Catalog| catalog.archives().is_empty() && catalog.unusable().is_empty();
-    let Some((text, network)) = as_url(place).zip(network) else {
+    let Some((url, network)) = as_url(place).zip(network) else {
         if !place.is_dir() || LEDGER_NAMES.split(' ').any(|name| place.join(name).exists()) {
             return Ok(None);
         }
         let catalog = scan_with_copies(&[place.to_path_buf()])?;
         return Ok(Some(catalog).filter(|catalog| !is_empty(catalog)));
     };
-    if let SourceLocation::ArchiveUrl(_) = text.parse()? {
+    if let SourceLocation::ArchiveUrl(_) = url.parse()? {
         return Ok(None);
     }
-    let catalog = request_catalog(text, network, ui)?;
+    let catalog = request_catalog(url, network, ui)?;
     if is_empty(&catalog) {
         return Err(Error::failed(format!("no archives in {}", place.escaped())).with_hint(
             "archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst",
@@ -193,11 +193,11 @@ pub fn list_place(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Resul
     Ok(Some(catalog))
 }
 
-/// Asks a server or store for its archives. Without a list for programs, treats a server as a
+/// Asks a server or store for its archives. Treats a server that has no list for programs as a
 /// validator's RPC port or a mirror.
-pub fn request_catalog(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
-    if !text.starts_with("http")
-        && let Some(store) = stores::open_store(Path::new(text), None, &network.connection)?
+pub fn request_catalog(url: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
+    if !url.starts_with("http")
+        && let Some(store) = stores::open_store(Path::new(url), None, &network.connection)?
     {
         let index = stores::read_index(&store, ui).ok().flatten();
         let listed = index.and_then(|index| parse_list(&index.bytes, "")).unwrap_or_default();
@@ -206,9 +206,9 @@ pub fn request_catalog(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Cat
         return Ok(catalog);
     }
     let client = Client::new(&network.options())?;
-    let source = text.parse::<SourceLocation>()?;
-    if let SourceLocation::Server(url) = &source
-        && let Some(catalog) = client.get_list(url, ui)?
+    let source = url.parse::<SourceLocation>()?;
+    if let SourceLocation::Server(server) = &source
+        && let Some(catalog) = client.get_list(server, ui)?
     {
         return Ok(catalog);
     }
@@ -225,7 +225,7 @@ pub fn request_catalog(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Cat
     })))
 }
 
-fn show(archive: &ListedArchive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
+fn describe_archive(archive: &ListedArchive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
     let mut text = String::from("{name}\n    ");
     text += if archive.size_bytes == 0 { "size not known" } else { "{size_bytes}" };
     text += if catalog.age_of(archive, now).is_some() { ", {age_seconds} old" } else { ", age unknown" };

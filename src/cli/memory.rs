@@ -45,18 +45,18 @@ pub fn threads_that_fit(
     // `worker_bytes` allocates a compressor to measure it, which fails if memory is this short.
     let worker_bytes = worker_bytes().map_err(|error| {
         let left = values::show_bytes(limit.left_bytes);
-        Error::failed(format!("not enough memory: {} leaves {left}: not even one worker starts: {error}", limit.name))
+        Error::failed(format!("not enough memory: {} leaves {left}, in which no worker can start: {error}", limit.name))
             .with_hint(MEMORY_HINT)
     })?;
-    let fitting = fit_threads(&limit, threads, worker_bytes, other_bytes)?;
-    if fitting < threads {
+    let fitting_threads = fit_threads(&limit, threads, worker_bytes, other_bytes)?;
+    if fitting_threads < threads {
         ui.warn(&format!(
-            "{} leaves {}: only {fitting} of {threads} workers are used",
+            "{} leaves {}: only {fitting_threads} of {threads} workers are used",
             limit.name,
             values::show_bytes(limit.left_bytes)
         ));
     }
-    Ok(fitting)
+    Ok(fitting_threads)
 }
 
 fn fit_threads(limit: &MemoryLimit, threads: usize, worker_bytes: u64, other_bytes: u64) -> Result<usize> {
@@ -77,7 +77,7 @@ fn fit_threads(limit: &MemoryLimit, threads: usize, worker_bytes: u64, other_byt
 
 /// Returns the requested memory, or else the default, but at most a quarter of what the tightest limit
 /// leaves.
-pub fn choose_memory(requested: Option<u64>, default_bytes: u64) -> u64 {
+pub fn requested_memory_or(requested: Option<u64>, default_bytes: u64) -> u64 {
     if let Some(bytes) = requested {
         return bytes;
     }
@@ -86,14 +86,14 @@ pub fn choose_memory(requested: Option<u64>, default_bytes: u64) -> u64 {
 
 /// Returns the requested memory, or else half of the free memory, but at most a quarter of what the
 /// tightest limit leaves.
-pub fn choose_half_of_memory(requested: Option<u64>) -> u64 {
+pub fn requested_memory_or_half_of_free(requested: Option<u64>) -> u64 {
     /// Used if free memory cannot be determined.
-    const UNKNOWN_BYTES: u64 = 2 << 30;
-    let half = available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2);
-    choose_memory(requested, half)
+    const DEFAULT_BYTES: u64 = 2 << 30;
+    let half_bytes = available_bytes().map_or(DEFAULT_BYTES, |bytes| bytes / 2);
+    requested_memory_or(requested, half_bytes)
 }
 
-/// Divides memory into workers (one, or as many as take at most half of it) and two equal shares of at least
+/// Divides memory into workers (one, or as many as fit into half of it) and two equal shares of at least
 /// `share_bytes_min`. Returns the number of workers, and the bytes of a share.
 ///
 /// # Errors
@@ -110,13 +110,13 @@ pub fn divide_memory(
     if let Some(requested) = requested.filter(|requested| *requested < bytes_min) {
         let [requested, needed] = [requested, bytes_min].map(values::show_bytes);
         return Err(Error::usage(format!(
-            "--memory {requested}: one worker and the files that it fills take {needed}"
+            "--memory {requested} is too little: one worker and the files that it writes need {needed}"
         ))
-        .with_hint("give that much, or fewer tables"));
+        .with_hint(format!("give --memory at least {needed}, or export fewer tables")));
     }
-    let bytes = choose_half_of_memory(requested).max(bytes_min);
-    let fitting = (bytes / 2).saturating_sub(COMMAND_BYTES) / worker_bytes;
-    let threads = (threads as u64).min(fitting).max(1);
+    let bytes = requested_memory_or_half_of_free(requested).max(bytes_min);
+    let fitting_threads = (bytes / 2).saturating_sub(COMMAND_BYTES) / worker_bytes;
+    let threads = (threads as u64).min(fitting_threads).max(1);
     let shares_bytes = bytes - COMMAND_BYTES - threads * worker_bytes;
     Ok((threads as usize, shares_bytes / 2))
 }

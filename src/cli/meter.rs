@@ -1,5 +1,5 @@
-//! Measures the progress of a run (steps, bytes, percentage, time left) and formats it as a line.
-//! Does no output, and no input except for the clock.
+//! Measures the progress of a run (steps, bytes, percentage, time left), and formats it as a line.
+//! It does no I/O; it only reads the clock.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,10 +20,10 @@ const BAR_COLUMNS_MIN: usize = 60;
 /// Minimum time over which the rate of a download is measured.
 const ARRIVAL_WINDOW_MIN: Duration = Duration::from_millis(400);
 
-/// Time that must have passed, and part of the work that must be done, before the time left is
+/// Time that must have passed, and fraction of the work that must be done, before the time left is
 /// shown.
 const TIME_LEFT_ELAPSED_MIN: Duration = Duration::from_secs(1);
-const TIME_LEFT_PART_MIN: f64 = 0.005;
+const TIME_LEFT_FRACTION_MIN: f64 = 0.005;
 
 /// Columns left free at the end of the line, so that a `^C` echoed by the terminal does not start a
 /// new line.
@@ -90,8 +90,8 @@ impl Meter {
         state.stage_start = Some(now);
         state.total_bytes = total_bytes;
         state.note.clear();
-        let next = state.next_step;
-        state.step = state.steps.iter().skip(next).position(|step| step.stage == *stage).map(|at| next + at);
+        let mut upcoming = state.steps.iter().enumerate().skip(state.next_step);
+        state.step = upcoming.find(|(_, step)| step.stage == *stage).map(|(index, _)| index);
         if let Some(step) = state.step {
             state.next_step = step + 1;
             state.steps_start.get_or_insert(now);
@@ -114,12 +114,12 @@ impl Meter {
     /// Stores a note on the progress of a download, which is shown in place of the rate.
     pub fn set_arriving(&self, arriving: &Arriving<'_>) {
         let mut state = self.state.lock();
-        if let Some(before) = &state.arrival {
-            let elapsed = before.time.elapsed();
+        if let Some(previous) = &state.arrival {
+            let elapsed = previous.time.elapsed();
             if elapsed < ARRIVAL_WINDOW_MIN {
                 return;
             }
-            state.note = before.describe_change(arriving, elapsed);
+            state.note = previous.describe_change(arriving, elapsed);
         }
         state.arrival = Some(Arrival::new(arriving));
     }
@@ -136,15 +136,15 @@ impl Meter {
             Some((done_bytes, all_bytes, state.steps_start?.elapsed()))
         });
         let (done_bytes, all_bytes, elapsed_for_bytes) = match (overall, state.total_bytes) {
-            // A step without a size, such as syncing, tells nothing about the time left.
+            // A stage without a size, such as syncing, does not show how much time is left.
             (_, None) => (0, 0, elapsed),
             (Some(overall), _) => overall,
             (None, Some(total)) => (input_bytes.min(total), total, elapsed),
         };
-        let done_part = (all_bytes > 0).then(|| done_bytes as f64 / all_bytes as f64);
+        let done_fraction = (all_bytes > 0).then(|| done_bytes as f64 / all_bytes as f64);
         let is_estimable =
-            |part: &f64| *part >= TIME_LEFT_PART_MIN && *part < 1.0 && elapsed_for_bytes >= TIME_LEFT_ELAPSED_MIN;
-        let time_left = done_part.filter(is_estimable).map(|part| elapsed_for_bytes.mul_f64((1.0 - part) / part));
+            |done: &f64| (TIME_LEFT_FRACTION_MIN..1.0).contains(done) && elapsed_for_bytes >= TIME_LEFT_ELAPSED_MIN;
+        let time_left = done_fraction.filter(is_estimable).map(|done| elapsed_for_bytes.mul_f64((1.0 - done) / done));
         MeterReading {
             stage: state.name.clone(),
             step: state.step.map(|step| step + 1),
@@ -153,7 +153,7 @@ impl Meter {
             output_bytes,
             // If more was read than announced, show that as the total.
             total_bytes: state.total_bytes.map(|total| total.max(input_bytes)),
-            done_percent: done_part.map(|part| (part * 1000.0).floor() / 10.0),
+            done_percent: done_fraction.map(|done| (done * 1000.0).floor() / 10.0),
             elapsed_seconds: elapsed.as_secs_f64(),
             left_seconds: time_left.map(|time| time.as_secs_f64().round()),
             note: Some(state.note.clone()).filter(|note| !note.is_empty()),
@@ -211,35 +211,37 @@ impl MeterReading {
     /// Returns percentage, time left, rate or the note about a download, bytes, ratio: the most
     /// important first.
     fn details(&self) -> String {
-        let of_all = if self.is_overall { " of all" } else { "" };
-        let done = self.done_percent.map(|percent| format!("{} %{of_all}", percent as u64));
-        let mut parts = vec![done.unwrap_or_else(|| show_whole_seconds(self.elapsed_seconds))];
+        let mut details = vec![match self.done_percent {
+            Some(percent) if self.is_overall => format!("{} % of all", percent as u64),
+            Some(percent) => format!("{} %", percent as u64),
+            None => show_whole_seconds(self.elapsed_seconds),
+        }];
         let show_left = |seconds| format!("{} left", show_whole_seconds(seconds));
-        parts.extend(self.left_seconds.map(show_left));
-        parts.extend(self.note.clone());
+        details.extend(self.left_seconds.map(show_left));
+        details.extend(self.note.clone());
         if self.input_bytes > 0 {
             if self.note.is_none() {
                 let elapsed = Duration::from_secs_f64(self.elapsed_seconds);
-                parts.push(values::show_rate(self.input_bytes, elapsed));
+                details.push(values::show_rate(self.input_bytes, elapsed));
             }
             let read = values::show_bytes(self.input_bytes);
-            parts.push(match self.total_bytes {
+            details.push(match self.total_bytes {
                 Some(total) => format!("{read} of {}", values::show_bytes(total)),
                 None => read,
             });
         }
         if self.output_bytes > 0 && self.output_bytes < self.input_bytes {
             let ratio = values::show_ratio(self.input_bytes, self.output_bytes);
-            parts.push(format!("ratio {ratio}"));
+            details.push(format!("ratio {ratio}"));
         }
-        parts.join(", ")
+        details.join(", ")
     }
 
     pub fn plain_line(&self) -> String {
         format!("{}: {}", self.label(), self.details())
     }
 
-    /// Returns the same text with a bar, cut at the edge of a terminal.
+    /// Returns the text of [`Self::plain_line`] with a bar, cut to the width of a terminal.
     pub fn bar_line(&self, columns: usize) -> String {
         let mut line = self.label() + " ";
         if let Some(percent) = self.done_percent

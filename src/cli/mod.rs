@@ -58,10 +58,10 @@ use crate::cli::ui::Ui;
 #[derive(Debug, Parser)]
 #[command(name = "slotpress", version = manual::short_version(), long_version = manual::long_version(), about, max_term_width = 100, propagate_version = true)]
 #[command(
-    after_long_help = "Flags that are the same for all commands on a machine can be set in the environment: their help \
-    names the variable.\n\
-    Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 damaged or does not match its name, 4 network error, 5 the output \
-    exists already, 6 the archive is not there, 130 interrupted. `--version` prints details of the build, `-V` one line."
+    after_long_help = "Many flags can also be set by an environment variable: the help of such a flag names its variable.\n\
+    Exit codes: 0 success, 1 failure, 2 wrong arguments, 3 the input is damaged or not what was expected, 4 network \
+    error, 5 the output exists already, 6 the archive does not exist, 130 interrupted.\n\
+    `--version` prints details of the build, `-V` one line."
 )]
 struct Cli {
     #[command(flatten)]
@@ -83,8 +83,8 @@ struct ScreenArgs {
     /// Print more details, such as the plan
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
-    /// Show no progress; otherwise a bar on a terminal, and elsewhere a line now and then
-    #[arg(long, global = true, value_parser = ["none"])]
+    /// `none` shows no progress [default: a bar on a terminal, elsewhere a line every few seconds]
+    #[arg(long, global = true, value_name = "MODE", value_parser = ["none"])]
     progress: Option<String>,
 }
 
@@ -228,7 +228,7 @@ fn hide_rare_flags(command: Command) -> Command {
         let mut flags = RARE_FLAGS.split_whitespace();
         let is_listed = arg.get_long().is_some_and(|name| flags.any(|flag| flag == name));
         let heading = arg.get_help_heading().unwrap_or_default();
-        // The filters of `export` alone fill half a screen.
+        // The filters of `export` fill half a screen, so its other headings are hidden too.
         let is_rare_heading = RARE_HEADINGS.split(", ").any(|rare| rare == heading);
         is_listed || is_rare_heading || is_export && ["Check", "Ledger"].contains(&heading)
     };

@@ -68,7 +68,7 @@ pub struct PeersArgs {
     /// An RPC server that knows the cluster's slot and peers; may be given more than once
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     rpc: Vec<String>,
-    /// Also use the sources in this file: one a line; # begins a comment
+    /// Also use the sources in this file: one per line; # begins a comment
     #[arg(long, value_name = "FILE")]
     sources_from: Option<PathBuf>,
     /// Ask the public RPC server of a cluster
@@ -116,7 +116,7 @@ pub struct TransferArgs {
     #[arg(long, value_name = "N", default_value_t = STREAMS_DEFAULT as u8,
           value_parser = clap::value_parser!(u8).range(1..=STREAMS_MAX as i64))]
     pub streams: u8,
-    /// Give up when fewer bytes per second arrive for 15 seconds. Without it, slotpress gives up
+    /// Give up when fewer bytes per second arrive for 15 seconds. Without this flag, slotpress gives up
     /// on a server that sends less than 1 KiB per second for two minutes
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     min_rate: Option<u64>,
@@ -127,7 +127,7 @@ pub struct TransferArgs {
     /// run fails if one of them has a different state of that slot
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     trust: Vec<String>,
-    /// Number of trusted servers that must have it
+    /// Number of trusted servers that must have the same archive
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..),
           requires = "trust")]
     quorum: u8,
@@ -298,8 +298,8 @@ pub fn choose_archives(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui
 pub struct StateArgs {
     /// An archive, or a full and an incremental one, by path or URL; or a ledger directory
     ///
-    /// A directory of archives, a server, a mirror or a store stands for what a node would choose
-    /// (with `verify`, for each of its archives).
+    /// From a directory of archives, a server, a mirror or a store, slotpress uses the archives that a
+    /// node would choose (`verify` uses every archive).
     #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true, help_heading = None::<&'static str>)]
     pub inputs: Vec<PathBuf>,
     /// The bank snapshot of a ledger [default: the newest complete one]
@@ -333,7 +333,7 @@ impl StateArgs {
                 Ok(Snapshot::ledger(ledger))
             }
             paths if paths.iter().any(|path| path.is_dir()) => {
-                Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"))
+                Err(Error::usage("a ledger needs no incremental archive: it holds the whole state"))
             }
             [] => Err(Error::usage("no archive is given")),
             [full] => Ok(Snapshot::archive(open(full)?)),

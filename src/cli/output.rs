@@ -45,7 +45,7 @@ impl NewArchiveArgs {
         Ok(options.io_policy(self.io_policy.apply(ui)))
     }
 
-    /// Makes an archive. Returns `None` if an archive of its name exists and is left as it is.
+    /// Makes an archive. Returns `None` if an archive of the same name exists and is left as it is.
     pub fn write<R>(
         &self,
         output: &mut Output<'_>,

@@ -36,13 +36,13 @@ const SUFFICIENT_FLAGS: &str = "keep_within keep_daily keep_weekly keep_epoch_en
 /// Also looks into a subdirectory `remote`. Always keeps the archives that a node would choose, the
 /// newest incremental archive, and every full archive on which a kept incremental one is based.
 /// Results of `rebase` are counted separately, and keep no full archive. Files that have the name of an
-/// archive and are not usable (empty, truncated, something else) are shown and not counted; only
+/// archive but are not usable (empty, truncated, something else) are shown, but not counted; only
 /// --unusable removes them. A target of `publish` is refused: `publish` prunes it.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
     /// Directories or stores (s3://BUCKET/PREFIX) of archives; each is pruned on its own
     #[arg(value_name = "TARGET", required = true)]
-    dirs: Vec<PathBuf>,
+    targets: Vec<PathBuf>,
     /// Number of newest full archives to keep
     #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS.split(' '), help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
@@ -51,17 +51,17 @@ pub struct PruneArgs {
     #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS.split(' '), help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
-    /// Remove the oldest of the kept archives until those of the directory take at most this much
+    /// Remove the oldest of the kept archives until those of the target use at most this much space
     ///
-    /// Those that days, weeks and epochs keep are removed last.
+    /// Archives that --keep-daily, --keep-weekly and --keep-epoch-ends keep are removed last.
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size, help_heading = "Retention")]
     keep_bytes: Option<u64>,
-    /// The same, until this much is free on the file system
+    /// The same, until this much space is free on the file system
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size, help_heading = "Retention")]
     keep_free: Option<u64>,
-    /// Also remove files that have the name of an archive and are not usable, and unfinished downloads
+    /// Also remove files that have the name of an archive but are not usable, and unfinished downloads
     ///
-    /// Files that changed within the last minute stay, and downloads that are in use.
+    /// Files that changed within the last minute and downloads that are in use stay.
     #[arg(long)]
     unusable: bool,
     /// Only show what would be removed
@@ -130,7 +130,7 @@ struct Summary {
 const UNCHANGED_MIN: Duration = Duration::from_secs(60);
 
 pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
-    for target in &args.dirs {
+    for target in &args.targets {
         prune_target(target, args, ui)?;
     }
     Ok(())
@@ -140,7 +140,7 @@ fn prune_target(target: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     let times = if args.retention.needs_bank_times() { BankTimes::Read } else { BankTimes::LeaveOut };
     if let Some(store) = open_store(target, None, &args.connection)? {
         if args.keep_free.is_some() {
-            return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
+            return Err(Error::usage("--keep-free is for directories: the free space of a store is not known"));
         }
         refuse_published(&store, ui)?;
         let catalog = stores::read_catalog(&store, times, &args.connection, ui)?;
@@ -179,22 +179,22 @@ fn refuse_published(store: &Store, ui: &Ui) -> Result<()> {
 }
 
 fn prune(
-    dir: &Path,
+    target: &Path,
     catalog: &Catalog,
     remove: &dyn Fn(&ListedArchive) -> Result<()>,
     args: &PruneArgs,
     ui: &Ui,
 ) -> Result<()> {
     let now = clock::now();
-    // Unusable files are removed first: the space that they take is regarded as free.
+    // Unusable files are removed first, so their space is regarded as free.
     let unusable = catalog.unusable().iter();
     let mut decisions = Vec::from_iter(unusable.map(|file| Decision::for_unusable(file, args, now)));
     let removed = decisions.iter().filter(|decision| decision.should_remove);
     let freed_bytes = removed.map(|decision| decision.archive.size_bytes).sum();
-    let keep = make_keep_rule(catalog, dir, freed_bytes, args)?;
+    let keep = make_keep_rule(catalog, target, freed_bytes, args)?;
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
-        let dir = dir.escaped();
-        ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
+        let reason = "the bank file of the newest full archive cannot be read, so the epochs are not known";
+        ui.warn(&format!("{}: {reason}: all archives stay", target.escaped()));
     }
     let mut planned = Vec::from_iter(plan_prune(catalog, &keep, now).into_iter().map(Decision::from_plan));
     // Remove incremental archives before full ones: if the run is interrupted, no incremental archive
@@ -202,7 +202,7 @@ fn prune(
     planned.sort_by_key(|decision| decision.archive.is_full());
     decisions.extend(planned);
 
-    let path = dir.to_string_lossy().into_owned();
+    let path = target.to_string_lossy().into_owned();
     let mut summary = Summary { path, dry_run: args.dry_run, ..Summary::default() };
     let verb = args.verb();
     let mut last_error = None;
@@ -250,8 +250,8 @@ fn prune(
     if excess_bytes > 0 {
         let excess = values::show_bytes(excess_bytes);
         ui.warn(&format!(
-            "{}: {excess} more are kept than the flags ask for: a node needs them, or their time is unknown",
-            dir.escaped()
+            "{}: {excess} more is kept than the flags allow: a node needs these archives, or their time is unknown",
+            target.escaped()
         ));
     }
     last_error.map_or(Ok(()), Err)

@@ -33,11 +33,10 @@ pub struct PublishArgs {
     /// The directory to which the validator writes its archives
     #[arg(value_name = "SNAPSHOTS_DIR")]
     dir: PathBuf,
-    /// The directory to which the validator writes incremental archives, if it is another one
+    /// The directory to which the validator writes incremental archives, if it is not SNAPSHOTS_DIR
     #[arg(long, value_name = "DIR", env = "SLOTPRESS_INCREMENTAL_SNAPSHOTS")]
     incremental_snapshot_archive_path: Option<PathBuf>,
-    /// Target: a directory that exists, or s3://BUCKET/PREFIX; may be given more than
-    /// once
+    /// Target: a directory that exists, or s3://BUCKET/PREFIX; may be given more than once
     #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',')]
     to: Vec<String>,
     /// Publish the archives that exist now, then exit (for a timer)
@@ -53,15 +52,16 @@ pub struct PublishArgs {
     encoding: ZstdArgs,
     #[command(flatten)]
     resources: ResourceArgs,
-    /// Directory for pins, for archives on their way, for the newest three damaged ones and for the
-    /// journal, on the file system of SNAPSHOTS_DIR, but not itself [default: SNAPSHOTS_DIR.publish]
+    /// Directory for pins, for archives in preparation, for the newest three damaged ones and for the
+    /// journal; on the file system of SNAPSHOTS_DIR, but not SNAPSHOTS_DIR itself [default:
+    /// SNAPSHOTS_DIR.publish]
     #[arg(long, value_name = "DIR", help_heading = "Pins")]
     pins: Option<PathBuf>,
     /// Maximum total size of the pins
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size, help_heading = "Pins")]
     pin_bytes: Option<u64>,
-    /// The only client that writes the archives. Only Agave's may be pinned by hard links; without
-    /// this flag, pins are reflinks, which are safe with every client
+    /// The only client that writes the archives. Only archives of Agave may be pinned by hard links;
+    /// without this flag, pins are reflinks, which are safe with every client
     #[arg(long, value_parser = values::choice_parser(WRITERS), help_heading = "Pins")]
     writer: Option<Writer>,
     /// Number of newest full archives to keep on each target
@@ -73,8 +73,8 @@ pub struct PublishArgs {
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
     /// When there is nothing else to do, also make incremental archives of the newest state on this
-    /// many older full archives of a target (see rebase); each reads both archives twice, in a
-    /// target that is a directory
+    /// many older full archives (see `slotpress rebase`). Each of them reads both archives twice, from
+    /// a target that is a directory
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(0..=16))]
     rebase_onto: u64,
@@ -84,14 +84,14 @@ pub struct PublishArgs {
     grace: Duration,
     #[command(flatten, next_help_heading = "Retention by time")]
     retention: RetentionArgs,
-    /// Program to run after each archive that was published; its environment says what happened
-    /// (PUBLISH_…). It is killed after a minute
+    /// Program to run after each archive that was published; variables in its environment
+    /// (PUBLISH_…) say what happened. It is killed after a minute
     #[arg(long, value_name = "CMD", help_heading = "Hooks")]
     on_published: Option<PathBuf>,
     /// Program to run after each failure, in the same way
     #[arg(long, value_name = "CMD", help_heading = "Hooks")]
     on_failed: Option<PathBuf>,
-    /// Address of Prometheus metrics, at /metrics, and of the health, at /healthz
+    /// Address for Prometheus metrics, at /metrics, and for the health, at /healthz
     #[arg(long, value_name = "ADDR", value_parser = values::parse_address, help_heading = "Monitoring", env = "SLOTPRESS_PUBLISH_METRICS")]
     metrics: Option<SocketAddr>,
     /// /healthz answers 503 if the newest archive of a target was published longer ago than this
@@ -122,7 +122,7 @@ fn refuse_removed_variables() -> Result<()> {
         None => Ok(()),
         Some((name, instead)) => {
             let message = format!("{name} is set, and `publish` has no such setting any more");
-            Err(Error::usage(message).with_hint(format!("unset it; instead of it: {instead}")))
+            Err(Error::usage(message).with_hint(format!("unset it, and use instead: {instead}")))
         }
     }
 }
@@ -130,13 +130,13 @@ fn refuse_removed_variables() -> Result<()> {
 pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     refuse_removed_variables()?;
     let options = make_options(args, ui)?;
-    let mut is_current = args.once;
+    let mut has_work = false;
     let on_event = |event: &PublishEvent| {
-        is_current &= matches!(event, PublishEvent::Watching { .. } | PublishEvent::Pruned { .. });
+        has_work |= !matches!(event, PublishEvent::Watching { .. } | PublishEvent::Pruned { .. });
         print_event(event, ui);
     };
     publish(&options, ui, on_event)?;
-    if is_current {
+    if args.once && !has_work {
         ui.say("nothing to publish: no archive there is newer than what the targets have");
     }
     Ok(())
@@ -145,7 +145,7 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
 fn make_options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     let targets = args.to.iter().map(|target| target.parse());
     let targets = targets.collect::<Result<Vec<Target>>>()?;
-    let memory_bytes = memory::choose_memory(args.resources.memory, STATE_MEMORY_BYTES_DEFAULT);
+    let memory_bytes = memory::requested_memory_or(args.resources.memory, STATE_MEMORY_BYTES_DEFAULT);
     let other_bytes = decoding_side_bytes(FRAME_SIZE_BYTES_DEFAULT).saturating_add(memory_bytes);
     let mut options = PublishOptions::new(&args.dir, targets);
     options.client = args.connection.options();
@@ -205,6 +205,6 @@ fn event_text(event: &PublishEvent) -> &'static str {
         PublishEvent::Published(_) => "published {name} on {target}: {size_bytes} in {elapsed_seconds}",
         PublishEvent::Pruned { .. } => "removed from {target}: {names}",
         PublishEvent::Failed { .. } => "failed: [{target}: ]{message}[ ({hint})][; next try in {retry_seconds}]",
-        _ => "stopping; the next run goes on from here",
+        _ => "stopping; the next run continues from here",
     }
 }

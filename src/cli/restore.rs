@@ -22,8 +22,8 @@ use super::values::quote_for_shell;
 /// that fails or is interrupted leaves nothing behind but the lock file.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
-    /// A full archive, or a full and an incremental one; - stands for standard input. From more
-    /// archives, and from a directory of archives, it takes what a node would choose
+    /// A full archive, or a full and an incremental one; - is standard input. From more archives or a
+    /// directory of archives, slotpress uses those that a node would choose
     #[arg(value_name = "ARCHIVE|DIR|-", required = true)]
     archives: Vec<PathBuf>,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub struct RestoreArgs {
     #[arg(long = "move")]
     move_archives: bool,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
-    /// two for a full and an incremental archive
+    /// two roots for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
     expect_root: Vec<Root>,
     #[command(flatten)]
@@ -80,7 +80,7 @@ fn directory_error(dir: &Path) -> Error {
     } else {
         format!("`slotpress list {word}` shows the archives in a directory")
     };
-    let message = format!("{} is a directory: restore takes archives", dir.escaped());
+    let message = format!("{} is a directory: restore needs archives", dir.escaped());
     Error::usage(message).with_hint(hint)
 }
 
@@ -102,7 +102,7 @@ pub fn say_how_to_start(report: &RestoreReport, target: &TargetOptions, ui: &Ui)
     if !report.replaced.is_empty() {
         let dirs = report.replaced.iter().map(|dir| quote_for_shell(dir));
         let dirs = Vec::from_iter(dirs).join(" ");
-        let text = format!("when the validator runs, delete: rm -r {dirs}");
+        let text = format!("once the validator runs, delete the old state: rm -r {dirs}");
         ui.print_row("aside", &text);
     }
     // Firedancer builds its own accounts database from the archives, and ignores the rest of the

@@ -17,9 +17,9 @@ use super::values;
 
 /// Serve archives to nodes, browsers and other programs
 ///
-/// DIR is the directory to which a validator writes its archives; `remote` in it is served too.
-/// Only archives are served, and new ones as soon as they appear. A page for people is at /, a list
-/// for programs at /api/v1/archives.
+/// DIR is the directory to which a validator writes its archives; its subdirectory `remote` is served
+/// too. Only archives are served, and new ones as soon as they appear. A page for people is at /, a
+/// list for programs at /api/v1/archives.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// Directories of archives; if several hold a file of the same name, the first is served
@@ -62,26 +62,27 @@ pub struct ServeArgs {
     /// Close connections that send no complete request within this time
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_timeout)]
     head_timeout: Duration,
-    /// Close connections that take no further piece of up to 512 KiB within this time
+    /// Close connections whose client does not receive the next piece of up to 512 KiB within this
+    /// time
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_timeout)]
     stall_timeout: Duration,
     /// Server threads [default: all cores that the process may use, at most 8]
-    #[arg(long, value_name = "N", value_parser = values::parse_threads)]
+    #[arg(long, value_name = "N", value_parser = values::parse_threads, help_heading = "Resource use")]
     threads: Option<usize>,
     #[command(flatten)]
     priority: PriorityArgs,
 }
 
 fn parse_connections(text: &str) -> std::result::Result<usize, String> {
-    /// Bounds the memory: 64 KiB per connection make about 61 GiB.
+    /// Bounds the memory: at 64 KiB per connection, it is about 61 GiB.
     const CONNECTIONS_MAX: usize = 1_000_000;
-    let message = format!("1 to {CONNECTIONS_MAX} connections");
+    let message = format!("must be 1 to {CONNECTIONS_MAX}");
     values::parse_in_range(text, 1..=CONNECTIONS_MAX, &message)
 }
 
 fn parse_timeout(text: &str) -> std::result::Result<Duration, String> {
     match values::parse_duration(text)? {
-        Duration::ZERO => Err("above 0, such as 15s".into()),
+        Duration::ZERO => Err("must be above 0, such as 15s".into()),
         timeout => Ok(timeout),
     }
 }
@@ -117,7 +118,7 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     serve(&options, ui, |event| print_event(event, scheme, args.access_log, ui))
 }
 
-fn print_event(event: &ServeEvent, scheme: &str, logs_all: bool, ui: &Ui) {
+fn print_event(event: &ServeEvent, scheme: &str, logs_all_requests: bool, ui: &Ui) {
     match event {
         ServeEvent::Listening { listen, metrics, archives } => {
             let url = format!("{scheme}://{listen}");
@@ -135,7 +136,7 @@ fn print_event(event: &ServeEvent, scheme: &str, logs_all: bool, ui: &Ui) {
             let text = transfer_text(finished);
             ui.log_event("served", LogLevel::Info, finished, &text);
         }
-        ServeEvent::Answered(answered) if !logs_all && answered.status < 400 => {}
+        ServeEvent::Answered(answered) if !logs_all_requests && answered.status < 400 => {}
         ServeEvent::Answered(answered) => {
             let refused = if answered.request.is_empty() { "connection refused: " } else { "" };
             let text = format!("{{client}} {refused}{{request}} {{status}}, {{sent_bytes}}");

@@ -73,8 +73,7 @@ impl Write for RowOutput<'_> {
     }
 }
 
-/// Opens standard output for an archive. Writing ends with an error when the user interrupts the
-/// run.
+/// Opens standard output for data. Writing ends with an error when the user interrupts the run.
 pub fn open_data(progress: &dyn Progress) -> Result<InterruptibleWriter<'_>> {
     check_open().and_then(|()| InterruptibleWriter::new(&io::stdout(), progress)).map_err(|cause| write_error(&cause))
 }
@@ -86,7 +85,8 @@ pub fn reserve_for_data(output: &Path, ui: &Ui) -> Result<bool> {
         return Ok(false);
     }
     if io::stdout().is_terminal() {
-        return Err(Error::usage("cannot write an archive to a terminal").with_hint("pipe it into a program or a file"));
+        let message = "standard output is a terminal, to which no data is written";
+        return Err(Error::usage(message).with_hint("pipe it into a program, or redirect it to a file"));
     }
     ui.keep_stdout_for_data();
     Ok(true)

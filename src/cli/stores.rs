@@ -25,7 +25,7 @@ use super::ui::Ui;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Stores")]
 pub struct StoreArgs {
-    /// The service that has the buckets of s3:// [default: AWS_ENDPOINT_URL, or AWS]
+    /// The service that holds the buckets of s3:// URLs [default: AWS_ENDPOINT_URL, or AWS]
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// The region of the buckets [default: AWS_REGION, or that of the profile, or us-east-1]
@@ -77,7 +77,7 @@ pub fn read_index(store: &Store, ui: &Ui) -> Result<Option<SmallFile>> {
     dir.get_small_file(name, INDEX_BYTES_MAX, ui)
 }
 
-/// Treatment of the times in bank files: reading them takes further requests.
+/// Whether the times in bank files are read, which costs further requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BankTimes {
     Read,

@@ -25,7 +25,7 @@ pub struct SynthArgs {
     /// Approximate size of the account storages
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     size: u64,
-    /// Random seed: the same seed and sizes give the same bytes
+    /// Random seed: with the same seed and sizes, the ledger has the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Also make a newer state with about this many bytes of newer storages; the older one is put
@@ -52,7 +52,7 @@ const MIXES: &[Choice<AccountMix>] = &[
 ];
 
 const VERSIONS: &[Choice<AgaveVersion>] = &[
-    Choice("4.2", AgaveVersion::V4_2, "Fastboot 3.0.0; 4.3 too"),
+    Choice("4.2", AgaveVersion::V4_2, "Fastboot 3.0.0, which Agave 4.3 also writes"),
     Choice("4.4", AgaveVersion::V4_4, "Fastboot 3.1.0: startup hints, no storage map"),
     Choice("4.5", AgaveVersion::V4_5, "Fastboot 5.0.0: tagged lists, no accounts/snapshot"),
 ];

@@ -69,7 +69,7 @@ impl Unit {
             Self::Ratio if number >= 10.0 => quantity::significant(number),
             Self::Ratio => format!("{number:.3}"),
             Self::Rate => quantity::significant(number / f64::from(1 << 20)),
-            // A stage that takes no time is not made in this run.
+            // A stage that is not part of the run has a time of 0.
             Self::TimeIn(_) if number == 0.0 => "-".to_string(),
             Self::TimeIn(unit) => unit.show(number),
             Self::Time => quantity::time(number),

@@ -20,8 +20,8 @@ pub fn escape_arguments(arguments: &[OsString]) -> Vec<OsString> {
 /// Prints clap's result: help and version unchanged, errors as text or JSON. `variable` is the
 /// environment variable that set the refused value.
 pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
-    let variable = variable.map(|name| format!("the value is that of {name} in the environment"));
-    let hint = variable.or_else(|| explain_missing_command(error));
+    let variable = variable.map(|name| format!("the value comes from {name} in the environment"));
+    let hint = variable.or_else(|| explain_missing_export(error));
     // clap has refused the arguments, so they are searched as text.
     let wants_json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
     if !error.use_stderr() || !wants_json {
@@ -33,7 +33,7 @@ pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<Strin
     writeln!(io::stderr(), "{line}")
 }
 
-fn explain_missing_command(error: &clap::Error) -> Option<String> {
+fn explain_missing_export(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     if name != "export" || cfg!(feature = "export") {
         return None;

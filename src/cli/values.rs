@@ -75,7 +75,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// Completes a single letter to a binary unit, as `dd`, `split` and `du` read it: `8M` is 8 MiB.
 fn complete_unit(text: &str) -> String {
     match text.trim().char_indices().last() {
-        Some((at, unit)) if "kKmMgGtT".contains(unit) && at > 0 => format!("{}iB", text.trim()),
+        Some((index, unit)) if "kKmMgGtT".contains(unit) && index > 0 => format!("{}iB", text.trim()),
         _ => text.trim().to_string(),
     }
 }
@@ -104,7 +104,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a number within a range. Any other text gives the error `message`.
+/// Parses a number within a range. For any other text, the error is `message`.
 pub fn parse_in_range<T: FromStr + PartialOrd>(
     text: &str,
     range: RangeInclusive<T>,
@@ -116,7 +116,7 @@ pub fn parse_in_range<T: FromStr + PartialOrd>(
 pub fn parse_zstd_level(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(level) if is_zstd_level(level) => Ok(level),
-        _ => Err(format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for less and faster")),
+        _ => Err(format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for faster and larger")),
     }
 }
 
@@ -134,7 +134,7 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub fn parse_threads(text: &str) -> Result<usize, String> {
-    let message = format!("1 to {THREADS_MAX} threads");
+    let message = format!("must be 1 to {THREADS_MAX}");
     parse_in_range(text, 1..=THREADS_MAX, &message)
 }
 
@@ -164,7 +164,7 @@ pub fn check_ledger(path: &Path) -> Result<(), Error> {
         return Ok(());
     }
     let slot = path.file_name().and_then(|name| parse_number(&name.to_string_lossy()));
-    let (ledger, choice) = match (slot, path.parent()) {
+    let (ledger, slot_flag) = match (slot, path.parent()) {
         (Some(slot), Some(parent)) if is_snapshots(parent) => (parent.parent(), format!(" --slot {slot}")),
         (None, Some(ledger)) if is_snapshots(path) => (Some(ledger), String::new()),
         _ => return Ok(()),
@@ -175,7 +175,7 @@ pub fn check_ledger(path: &Path) -> Result<(), Error> {
         ledger = ".".to_string();
     }
     Err(Error::usage(format!("{path} is a directory inside a ledger, not the ledger"))
-        .with_hint(format!("give the ledger directory: {ledger}{choice}")))
+        .with_hint(format!("give the ledger directory: {ledger}{slot_flag}")))
 }
 
 /// Quotes a path for pasting into a shell. Control characters are escaped in bash's `$'…'` syntax.

@@ -25,7 +25,7 @@ use super::{render, values};
 
 /// Verify an archive, a pair of archives, a ledger, a directory or a server
 ///
-/// A pair is a full and an incremental archive. In a directory or on a server, it verifies all archives.
+/// A pair is a full and an incremental archive. Of a directory or a server, all archives are verified.
 /// Recomputes capitalization and lattice hash over all accounts, and lists everything that is
 /// wrong, with its place. Nothing is unpacked. An archive cannot prove that its state is the
 /// cluster's: use --expect-hash with the hash of a trusted node.
@@ -35,10 +35,8 @@ pub struct VerifyArgs {
     /// than two archives
     #[arg(long)]
     newest: bool,
-    /// The clients that will load it; what they all tolerate is only a warning [default: every
-    /// deviation is a failure]
-    ///
-    /// agave stands for Agave 4.2 to 4.5.
+    /// The clients that will load it; a deviation that all of them tolerate is only a warning
+    /// [default: every deviation is a failure]
     #[arg(long = "for", value_delimiter = ',', value_name = "CLIENTS", value_parser = values::choice_parser(CLIENTS))]
     clients: Vec<&'static [SnapshotClient]>,
     /// Check frames, entries, name and bank file only
@@ -49,7 +47,7 @@ pub struct VerifyArgs {
     #[command(flatten)]
     check: CheckArgs,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked, also
-    /// with --quick. Give two for a full and an incremental archive
+    /// with --quick. Give two roots for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
     #[command(flatten)]
@@ -68,7 +66,7 @@ impl VerifyArgs {
 }
 
 const CLIENTS: &[Choice<&[SnapshotClient]>] = &[
-    Choice("agave", &SnapshotClient::AGAVE, "Agave 4.2 to 4.5"),
+    Choice("agave", &SnapshotClient::AGAVE, "All of Agave 4.2 to 4.5"),
     Choice("agave-4.2", &[SnapshotClient::Agave42], "Agave 4.2"),
     Choice("agave-4.3", &[SnapshotClient::Agave43], "Agave 4.3"),
     Choice("agave-4.4", &[SnapshotClient::Agave44], "Agave 4.4"),
@@ -79,7 +77,7 @@ const CLIENTS: &[Choice<&[SnapshotClient]>] = &[
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let resources = &args.resources;
-    let memory_bytes = memory::choose_half_of_memory(resources.memory);
+    let memory_bytes = memory::requested_memory_or_half_of_free(resources.memory);
     // A set, because `--for` may name a client twice.
     let clients: BTreeSet<SnapshotClient> = args.clients.iter().copied().flatten().copied().collect();
     let options = VerifyOptions::default()
@@ -190,8 +188,8 @@ fn client_lines(report: &VerifyReport) -> Vec<String> {
         let asked = client_names(&report.asked).join(", ");
         lines.push(format!("  asked for    {asked}"));
     }
-    let statements = report.clients.iter().map(|verdict| (verdict.client, (verdict.because, verdict.note)));
-    let verdicts = merge_versions(statements.collect());
+    let reasons_and_notes = report.clients.iter().map(|verdict| (verdict.client, (verdict.because, verdict.note)));
+    let verdicts = merge_versions(reasons_and_notes.collect());
     let widths = verdicts.iter().map(|(name, _)| name.len() + 1);
     let width = widths.max().unwrap_or_default();
     let loads = if report.is_ledger() { "boots from it" } else { "loads it" };
@@ -279,7 +277,9 @@ fn verify_all(
 ) -> Result<()> {
     let expected = &args.check.expected;
     if expected.expect_hash.is_some() || expected.expect_slot.is_some() || !args.expect_root.is_empty() {
-        return Err(Error::usage("--expect-hash, --expect-slot and --expect-root are about one archive"));
+        let message =
+            "--expect-hash, --expect-slot and --expect-root are about one state, but every archive is verified";
+        return Err(Error::usage(message).with_hint("add --newest to verify only what a node would choose"));
     }
     let open = |archive: &ListedArchive, mode| {
         let path = place.map_or_else(|| archive.path(), |place| path_with_credentials(archive, place));
@@ -294,24 +294,18 @@ fn verify_all(
 fn print_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
     let file = verdict.archive.path();
     let path = file.escaped();
-    let failure;
-    let why_not_checked;
-    let mut has_skipped_checks = false;
-    match &verdict.report {
+    let (failure, why_not_checked) = match &verdict.report {
         Ok(report) => {
             ui.print_object("verify", report);
-            failure = first_failure(report);
-            why_not_checked = verdict.state_skip_reason();
-            has_skipped_checks = report.incomplete_checks().next().is_some();
+            (first_failure(report), verdict.state_skip_reason())
         }
         Err(error) => {
             let text = error.to_string();
             let prefix = format!("{path}: ");
             let reason = text.strip_prefix(&prefix).unwrap_or(&text);
-            failure = Some(reason.to_string());
-            why_not_checked = failure.clone();
+            (Some(reason.to_string()), Some(reason.to_string()))
         }
-    }
+    };
     if let Some(reason) = &why_not_checked {
         let fields = json!({ "file": file.to_string_lossy(), "reason": reason, "damaged": verdict.is_damaged() });
         ui.print_object("archive_not_checked", &fields);
@@ -327,7 +321,8 @@ fn print_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
         ui.say(&format!("partly  {path}: {reason}"));
     } else {
         ui.print_quiet(&path);
-        let word = if has_skipped_checks { "partly" } else { "ok" };
+        let has_skipped_checks = |report: &VerifyReport| report.incomplete_checks().next().is_some();
+        let word = if verdict.report.as_ref().is_ok_and(has_skipped_checks) { "partly" } else { "ok" };
         ui.say(&format!("{word:8}{path}"));
     }
 }

@@ -141,7 +141,7 @@ fn old_archives_are_removed_until_there_is_room() {
     let dir = dir_with_all();
     let (code, stderr) = prune_dirs(&[dir.path()], &["--keep-free", "900TiB"]);
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(stderr.contains("more are kept than the flags ask for: a node needs them"), "{stderr}");
+    assert!(stderr.contains("more is kept than the flags allow: a node needs these archives"), "{stderr}");
     assert_eq!(file_names(dir.path()), remaining(&[4, 5]));
     let dir = dir_with_all();
     prune_dirs(&[dir.path()], &["--keep-full", "2", "--keep-incremental", "0", "--keep-free", "1KiB"]);

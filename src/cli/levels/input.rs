@@ -61,7 +61,7 @@ impl SourceArgs {
     /// Returns the maximum content held in memory, in bytes: `--sample`; without it `bytes_max`,
     /// but at most 1 GiB and a quarter of what the tightest memory limit leaves.
     pub fn choose_held_bytes(&self, bytes_max: u64) -> u64 {
-        memory::choose_memory(self.sample, bytes_max)
+        memory::requested_memory_or(self.sample, bytes_max)
     }
 
     /// Reads the input or a sample of it. Warns if it reads only a sample because of the input's

@@ -28,7 +28,7 @@ fn archives_that_agave_does_not_read_are_skipped() {
             assert_eq!((output.code, &output.line("restore")["slot"]), (Some(0), &26.into()), "{output:?}");
             assert_eq!(output.line("bootstrap")["given_up"]["slot"], 40, "{output:?}");
             let last = output.stderr.lines().last().expect("a line");
-            assert!(last.contains("a newer state was given up, of slot 40"), "{output:?}");
+            assert!(last.contains("the newer state of slot 40 was given up"), "{output:?}");
         } else {
             assert_eq!(output.code, Some(1), "{output:?}");
             assert!(output.stderr.contains("recompress it first"), "{output:?}");

@@ -131,10 +131,10 @@ fn an_account_beyond_int64_is_refused() {
 #[test]
 fn too_little_memory_is_a_usage_error() {
     let [full, _] = fixture_pair("agave-4.2.2");
-    let message = "--memory 64 MiB: one worker and the files that it fills take 152 MiB";
+    let message = "--memory 64 MiB is too little: one worker and the files that it writes need 152 MiB";
     assert_refused(&[&full], &["--memory", "64MiB"], 2, message);
     let two_tables = ["--table", "accounts,token-accounts", "--memory", "152MiB"];
-    assert_refused(&[&full], &two_tables, 2, "take 163 MiB");
+    assert_refused(&[&full], &two_tables, 2, "need 163 MiB");
     let out = temp_dir();
     assert_exported(&[&full], out.path(), &["--memory", "152MiB"]);
 }

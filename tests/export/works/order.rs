@@ -165,7 +165,7 @@ fn memory_and_threads_do_not_change_the_bytes() {
 fn minimum_memory(made: &SyntheticPair, flags: &[&str]) -> String {
     let refused = run_export(&[&made.full], temp_dir().path(), &[flags, &["--memory", "1"]].concat());
     let stderr = stderr_of(&refused);
-    let (_, least) = stderr.split_once("the files that it fills take ").unwrap_or_else(|| panic!("{stderr}"));
+    let (_, least) = stderr.split_once("the files that it writes need ").unwrap_or_else(|| panic!("{stderr}"));
     least.split_whitespace().take(2).collect()
 }
 

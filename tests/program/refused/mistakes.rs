@@ -67,7 +67,7 @@ fn mistakes_get_an_explanation_and_a_hint() {
         ),
         (&["archive", ledger, "-o", out, "--memory", "10XB"], 2, &["'10XB'", "sizes look like 8MiB"]),
         (&["verify", text(&full), "--expect-slot", "abc"], 2, &["'abc'", "a slot is a whole number"]),
-        (&["restore", ledger, "--ledger", &target], 2, &["restore takes archives", "slotpress archive "]),
+        (&["restore", ledger, "--ledger", &target], 2, &["restore needs archives", "slotpress archive "]),
         (&["archive", &bank, "-o", out], 2, &["inside a ledger", &inside, "--slot 26"]),
         (&["verify", &bank], 2, &[&inside]),
         (&["inspect", &bank], 2, &[&inside]),
@@ -201,7 +201,7 @@ fn flags_are_not_guessed() {
 
 /// Other tools call the flag `--level`.
 #[test]
-fn level_stands_for_zstd_level() {
+fn level_is_an_alias_of_zstd_level() {
     assert_fails(&["archive", "/ledger", "-o", "/", "--level", "x"], 2, &["'x' for '--zstd-level <N>'"]);
 }
 

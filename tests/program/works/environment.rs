@@ -84,7 +84,7 @@ fn errors_name_the_variable_of_a_value() {
     let (code, stderr) = verify_with_variable("SLOTPRESS_THREADS", "none", &[]);
     assert_eq!(code, Some(2), "{stderr}");
     assert!(stderr.contains("'none' for '--threads <N>'"), "{stderr}");
-    assert!(stderr.ends_with("hint: the value is that of SLOTPRESS_THREADS in the environment\n"), "{stderr}");
+    assert!(stderr.ends_with("hint: the value comes from SLOTPRESS_THREADS in the environment\n"), "{stderr}");
     let (code, stderr) = verify_with_variable("SLOTPRESS_THREADS", "none", &["--json"]);
     assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
     assert!(stderr.contains("SLOTPRESS_THREADS"), "{stderr}");
@@ -95,7 +95,7 @@ fn errors_name_the_variable_of_a_value() {
 fn errors_name_the_variable_of_the_running_command() {
     let publish = slotpress().args(["publish", "/a", "--to", "/b"]).env("SLOTPRESS_PUBLISH_GRACE", "soon").output();
     let stderr = String::from_utf8_lossy(&publish.expect("runs").stderr).into_owned();
-    assert!(stderr.ends_with("hint: the value is that of SLOTPRESS_PUBLISH_GRACE in the environment\n"), "{stderr}");
+    assert!(stderr.ends_with("hint: the value comes from SLOTPRESS_PUBLISH_GRACE in the environment\n"), "{stderr}");
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn warnings_go_to_stderr() {
     assert!(stdout.contains(FULL_26.trim_end_matches(".zst")));
     assert_eq!(
         stderr,
-        "warning: a plain .tar: Firedancer reads it, Agave does not, and restore takes it only recompressed\n"
+        "warning: a plain .tar: Firedancer reads it, Agave does not, and `restore` needs it recompressed\n"
     );
 }
 
@@ -252,7 +252,7 @@ fn short_help_fits_a_screen() {
 
 /// Help lists each flag under the heading of its subject.
 #[test]
-fn flags_stand_under_their_headings() {
+fn flags_are_under_their_headings() {
     let help_and_flags = |command: &str| {
         let output = slotpress().args([command, "--help"]).output().expect("runs");
         let help = String::from_utf8(output.stdout).expect("text");
@@ -272,6 +272,12 @@ fn flags_stand_under_their_headings() {
         let under = found.iter().filter(|(flag, heading)| flag.starts_with("--") && heading == "Resource use:");
         let flags: Vec<&str> = under.map(|(flag, _)| flag.as_str()).collect();
         assert_eq!(flags, ["--threads", "--memory", "--io-hint", "--nice", "--max-rate"], "{command}: {help}");
+    }
+    for command in ["archive", "recompress", "rebase"] {
+        let (help, found) = help_and_flags(command);
+        for flag in ["--zstd-level", "--layout", "--format", "--frame-size", "--force", "--skip-existing"] {
+            assert!(found.contains(&(flag.to_string(), "Options:".to_string())), "{command} {flag}: {help}");
+        }
     }
     for command in ["verify", "inspect", "list", "find", "fetch", "bootstrap", "rebase"] {
         let (help, found) = help_and_flags(command);
