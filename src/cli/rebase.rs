@@ -19,8 +19,8 @@ use super::ui::Ui;
 ///
 /// A node that still has the old full archive then needs only this one, and Agave and Firedancer
 /// load the two like any other pair. The new archive holds every account that changed, and closes
-/// accounts that the new state no longer has. All archives are verified on the way. They are read
-/// twice; a URL is transferred twice.
+/// accounts that the new state no longer has. All archives are verified, and read twice; an archive
+/// at a URL is transferred twice.
 #[derive(Debug, Args)]
 pub struct RebaseArgs {
     /// The older full archive that nodes still have, or its URL
@@ -33,9 +33,9 @@ pub struct RebaseArgs {
     #[arg(long, conflicts_with_all = ["force", "skip_existing"])]
     dry_run: bool,
     #[command(flatten)]
-    expected: ExpectedArgs,
-    #[command(flatten)]
     new_archive: NewArchiveArgs,
+    #[command(flatten)]
+    expected: ExpectedArgs,
     #[command(flatten)]
     state: StateArgs,
 }

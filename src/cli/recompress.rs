@@ -22,8 +22,8 @@ use super::values;
 /// its name, no output is made.
 #[derive(Debug, Args)]
 pub struct RecompressArgs {
-    /// The archive, or - for standard input. From several archives, and from a directory of
-    /// archives, it takes what a node would choose
+    /// The archive, or - for standard input. From several archives or a directory of archives,
+    /// slotpress uses those that a node would choose
     #[arg(value_name = "ARCHIVE|DIR|-", required = true)]
     archives: Vec<PathBuf>,
     /// The directory or store (s3://BUCKET/PREFIX) for the new archive, or - for standard output
@@ -32,14 +32,14 @@ pub struct RecompressArgs {
     /// The base slot of an incremental archive from standard input
     #[arg(long, value_parser = values::parse_slot, value_name = "SLOT")]
     base_slot: Option<u64>,
+    #[command(flatten)]
+    new_archive: NewArchiveArgs,
     /// The full archive on which an incremental one is based, to check the state of both together;
     /// it is only read
     #[arg(long, value_name = "FULL_ARCHIVE", help_heading = "Check")]
     base: Option<PathBuf>,
     #[command(flatten)]
     check: CheckArgs,
-    #[command(flatten)]
-    new_archive: NewArchiveArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -56,7 +56,8 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         return Err(Error::usage("--base-slot is for standard input only: a file has the base slot in its name"));
     }
     if archives.len() > 1 && (args.output.as_os_str() == "-" || args.base.is_some()) {
-        return Err(Error::usage("a full and an incremental archive: two new archives, so neither --base nor a pipe"));
+        let message = "a full and an incremental archive are recompressed into two archives, in a directory or a store";
+        return Err(Error::usage(message).with_hint("give a directory or a store as --output, and leave out --base"));
     }
     let new_archive = &args.new_archive;
     let memory_bytes = new_archive.resources.memory;
