@@ -1,14 +1,14 @@
 //! Runs `slotpress inspect` on an archive or a ledger, or on the accounts in it.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::json;
 use slotpress::inspect::{ArchiveInspection, BankFields, InspectOptions, inspect_archive, inspect_ledger};
-use slotpress::types::{Address, ArchiveName};
+use slotpress::types::Address;
 use slotpress::verify::{CheckOptions, VerifyOptions};
 use slotpress::{Error, Result, Snapshot};
 use slotpress_base::EscapePath;
@@ -46,13 +46,15 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     // Memory for summing accounts, in addition to the workers' buffers.
     let memory_bytes = memory::requested_memory_or_half_of_free(args.resources.memory);
     let other_bytes = if is_by_owner { memory_bytes } else { 0 };
-    let first_input = &args.state.inputs[0];
-    let worker_bytes = if first_input.is_dir() { INSPECTING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
-    let threads = args.resources.threads(worker_bytes, other_bytes, ui)?;
     let reads_twice = is_by_owner || args.account.is_some();
     let input = args.state.open(reads_twice, ui)?;
+    let worker_bytes = match input {
+        Snapshot::Ledger { .. } => INSPECTING_WORKER_BYTES,
+        Snapshot::Archive(_) | Snapshot::Pair { .. } => DECODING_WORKER_BYTES,
+    };
+    let threads = args.resources.threads(worker_bytes, other_bytes, ui)?;
     if let Some(pubkey) = args.account {
-        print_account(&input, pubkey, threads, first_input, ui)?;
+        print_account(&input, pubkey, threads, &args.state.inputs, ui)?;
     } else if is_by_owner {
         let check = CheckOptions::default().memory_bytes(memory_bytes);
         let options = VerifyOptions::default().threads(threads).check(check);
@@ -93,10 +95,14 @@ fn print_archive(archive: &ArchiveInspection, ui: &Ui) {
         None => "name: not an archive's name: no validator would find it",
     };
     let made_by = match (&archive.writer, archive.is_from_firedancer) {
-        (Some(_), true) => "made by: {writer}, {settings}, with an index, of an archive of Firedancer's",
-        (Some(_), false) => "made by: {writer}, {settings}, with an index",
-        (None, true) => "made by: Firedancer; no index: decoded from the first byte to the last",
-        (None, false) => "made by: no index: decoded from the first byte to the last",
+        (Some(_), true) => "made by: {writer}, {settings}, from an archive made by Firedancer",
+        (Some(_), false) => "made by: {writer}, {settings}",
+        (None, true) => "made by: Firedancer",
+        (None, false) => "",
+    };
+    let index = match archive.writer {
+        Some(_) => "index: yes",
+        None => "index: none: it is decoded from the first byte to the last",
     };
     let mut frames = String::new();
     if archive.frames.frames > 0 {
@@ -120,7 +126,8 @@ fn print_archive(archive: &ArchiveInspection, ui: &Ui) {
             refusals => format!("{label}: {name}: NO: {refusals}"),
         });
     }
-    let mut rows = [&[kind, name], BANK_ROWS, ARCHIVE_ROWS, &[&*frames, made_by, "root: {root}", &*forks]].concat();
+    let other_rows = [&*frames, made_by, index, "root: {root}", &*forks];
+    let mut rows = [&[kind, name], BANK_ROWS, ARCHIVE_ROWS, &other_rows].concat();
     rows.extend(clients.iter().map(String::as_str));
     ui.print_report("inspect", &archive.path.escaped(), archive, &rows);
 }
@@ -198,40 +205,43 @@ fn owners_table(summary: &AccountsSummary) -> Table {
         let count = values::show_count(omitted_count);
         rows.push((format!("{count} more"), omitted));
     }
-    let all_bytes = summary.totals.stored_bytes.max(1) as f64;
+    let total_bytes = summary.totals.stored_bytes.max(1) as f64;
     TableBuilder::new("", "", &rows)
         .add_visible("OWNER", Unit::Text, |(owner, _)| owner.clone())
         .add_visible("ACCOUNTS", Unit::Count, |(_, totals)| totals.accounts)
         .add_visible("BYTES", Unit::Bytes, |(_, totals)| totals.stored_bytes)
-        .add_visible("%", Unit::Percent, |(_, totals)| 100.0 * totals.stored_bytes as f64 / all_bytes)
+        .add_visible("%", Unit::Percent, |(_, totals)| 100.0 * totals.stored_bytes as f64 / total_bytes)
         .finish()
 }
 
-/// Finds an account and prints it. `input_path` is the input as the user named it.
-fn print_account(input: &Snapshot, pubkey: Address, threads: usize, input_path: &Path, ui: &Ui) -> Result<()> {
+/// Finds an account and prints it. `paths` are those of the input, as the user named them.
+fn print_account(input: &Snapshot, pubkey: Address, threads: usize, paths: &[PathBuf], ui: &Ui) -> Result<()> {
     let Some(account) = find_account(input, pubkey, threads, ui)? else {
-        let place = input_path.escaped();
-        let error = Error::failed(format!("{place}: no storage holds the account {pubkey}"));
-        let base = ArchiveName::from_path(input_path).and_then(|name| name.base_slot);
-        let hint = "an incremental archive holds what changed after its base: look into the full archive of slot";
-        return Err(match base {
-            Some(base) => error.with_hint(format!("{hint} {base} too")),
+        let places = Vec::from_iter(paths.iter().map(|path| path.escaped())).join(" and ");
+        let error = Error::failed(format!("{places}: no storage holds the account {pubkey}"));
+        let base_slot = match input {
+            Snapshot::Archive(archive) => archive.name.as_ref().and_then(|name| name.base_slot),
+            _ => None,
+        };
+        let hint = "an incremental archive holds only what changed after its base: also give the full archive of slot";
+        return Err(match base_slot {
+            Some(base_slot) => error.with_hint(format!("{hint} {base_slot}")),
             None => error,
         });
     };
-    let more = json!({ "path": input_path.to_string_lossy(), "data_base64": STANDARD.encode(&account.data) });
+    let path_and_data = json!({ "path": paths[0].to_string_lossy(), "data_base64": STANDARD.encode(&account.data) });
     let mut rows = ACCOUNT_ROWS.to_vec();
     if account.is_closed {
         rows.insert(0, "state: closed: its newest record has no lamports");
     }
-    let fields = merge(&account, more);
+    let fields = merge(&account, path_and_data);
     ui.print_report("account", &pubkey.to_string(), &fields, &rows);
     let data = &account.data[..account.data.len().min(DATA_BYTES_MAX)];
     for (number, bytes) in data.chunks(16).enumerate() {
         ui.say(&hex_row(number * 16, bytes));
     }
     if data.len() < account.data.len() {
-        ui.say("  … (`--json` has all)");
+        ui.say("  … (--json prints all of it)");
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::common::runs::run_to_stderr;
 use crate::common::*;
 use crate::inspect::*;
 
@@ -22,9 +23,21 @@ fn invalid_addresses_are_usage_errors() {
 fn a_missing_account_is_an_error() {
     let flags = ["--account", MISSING_ACCOUNT];
     assert_inspect_fails(&fixture(FULL_26), &flags, 1, "no storage holds the account");
-    assert_inspect_fails(&fixture(INCREMENTAL_26_40), &flags, 1, "full archive of slot 26");
     let ledger = ledger("ledger-at-40");
     assert_inspect_fails(ledger.path(), &flags, 1, "no storage holds the account");
+}
+
+#[test]
+fn the_hint_names_the_full_archive_only_if_it_was_not_given() {
+    let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
+    let account = ["--account", MISSING_ACCOUNT];
+    assert_inspect_fails(&incremental, &account, 1, "hint: an incremental archive holds only what changed");
+    for archives in [[text(&incremental), text(&full)], [text(&full), text(&incremental)]] {
+        let (code, stderr) = run_to_stderr(&[&["inspect"], &archives[..], &account].concat());
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(stderr.contains(&archives.join(" and ")), "{stderr}");
+        assert!(!stderr.contains("hint: "), "{stderr}");
+    }
 }
 
 /// The names of a pair determine its order.

@@ -34,7 +34,8 @@ pub struct FoundAccount {
     pub pubkey: Address,
     pub owner: Address,
     /// Name of the owner, if it is a well-known program.
-    pub name: Option<&'static str>,
+    #[serde(rename = "name")]
+    pub owner_name: Option<&'static str>,
     /// Balance; 0 means that the account is closed.
     pub lamports: u64,
     #[serde(rename = "closed")]
@@ -172,7 +173,7 @@ impl RecordSink for AccountSearchWorker<'_> {
         let account = FoundAccount {
             pubkey: self.search.pubkey,
             owner,
-            name: owner_name(&owner),
+            owner_name: owner_name(&owner),
             lamports: header.lamports,
             is_closed: header.lamports == 0,
             is_executable: header.executable != 0,
