@@ -74,10 +74,10 @@ impl SizeUnit {
 pub struct PieceRow {
     /// Name of the class; empty for frames.
     pub class: &'static str,
-    /// Smallest size of a piece in bytes; for frames, their size.
-    pub from_bytes: u64,
+    /// Minimum size of a piece in bytes; for frames, their size.
+    pub size_bytes_min: u64,
     /// Upper bound on a piece's size in bytes, exclusive; `None` for the last class, and for frames.
-    pub below_bytes: Option<u64>,
+    pub size_bytes_end: Option<u64>,
     /// Number of pieces, measured or not; 0 for frames.
     pub piece_count: u64,
     pub all_pieces_bytes: u64,
@@ -142,7 +142,7 @@ pub fn measure_sizes(
         if pieces.is_empty() {
             continue;
         }
-        let (from_bytes, class) = CLASSES[number];
+        let (size_bytes_min, class) = CLASSES[number];
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let pieces_max = CLASS_PIECES_MAX.min(CLASS_BYTES_MAX * pieces.len() / bytes.max(1));
         let batches = Batch::from_pieces(&choose_evenly(|| pieces.iter().copied(), pieces_max));
@@ -150,8 +150,8 @@ pub fn measure_sizes(
         let measurement = bench.measure(codec, format!("{}s of {class}", unit.as_str()))?;
         let row = PieceRow {
             class,
-            from_bytes,
-            below_bytes: CLASSES.get(number + 1).map(|next| next.0),
+            size_bytes_min,
+            size_bytes_end: CLASSES.get(number + 1).map(|next| next.0),
             piece_count: pieces.len() as u64,
             all_pieces_bytes: bytes as u64,
             measured_pieces: bench.piece_count(),
@@ -189,21 +189,21 @@ pub fn measure_frames(
     let stopwatch = Stopwatch::start_on_thread();
     let lengths = input.frames.iter().map(|frame| frame.content.len() as u64);
     let largest = lengths.max().unwrap_or(0);
-    for &from_bytes in sizes {
-        let batches = Batch::from_pieces(&cut_frames(input, from_bytes, FRAMES_MAX));
+    for &size_bytes in sizes {
+        let batches = Batch::from_pieces(&cut_frames(input, size_bytes, FRAMES_MAX));
         let mut bench = CodecBench::new(batches, &options, progress);
         bench.timed_pass_max = Some(FIRST_PASS_MAX);
-        let stage = format!("Frames of {}", quantity::bytes(from_bytes));
+        let stage = format!("Frames of {}", quantity::bytes(size_bytes));
         let measurement = bench.measure(codec, stage)?;
         rows.push(PieceRow {
-            from_bytes,
+            size_bytes_min: size_bytes,
             measured_pieces: bench.piece_count(),
             totals: measurement.row,
             compress: measurement.compress,
             decompress: measurement.decompress,
             ..PieceRow::default()
         });
-        if from_bytes >= largest {
+        if size_bytes >= largest {
             break;
         }
     }

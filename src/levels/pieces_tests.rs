@@ -43,7 +43,8 @@ fn frame_rows_add_up() {
     result.expect("measured");
     // 64 KiB would give the same frames as 16 KiB, which holds each whole frame; the short frame is
     // left out.
-    let shapes: Vec<_> = rows.iter().map(|row| (row.from_bytes, row.measured_pieces, row.totals.input_bytes)).collect();
+    let shapes: Vec<_> =
+        rows.iter().map(|row| (row.size_bytes_min, row.measured_pieces, row.totals.input_bytes)).collect();
     assert_eq!(shapes, [(32, 1092, 1092 * 32), (1000, 34, 34_000), (16_384, 3, 30_000)]);
     for row in &rows {
         assert_eq!(

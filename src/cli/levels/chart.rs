@@ -32,8 +32,8 @@ pub struct Series {
 pub struct Chart {
     pub caption: String,
     pub x_label: &'static str,
-    /// True if the x axis shows bytes, false for seconds.
-    pub x_in_bytes: bool,
+    /// True if the x axis shows bytes, false if it shows seconds.
+    pub has_bytes_on_x: bool,
     /// Shown above the y axis, because text next to it would have to be rotated.
     pub y_label: String,
     pub series: Vec<Series>,
@@ -53,7 +53,7 @@ impl Chart {
         let points = curve.iter().map(|&position| Point { position, label: String::new() });
         let series = vec![Series { name, points: points.collect() }];
         let y_label = y_label.to_string();
-        Self { caption, x_label, x_in_bytes: true, y_label, series, curve, highlighted: None }
+        Self { caption, x_label, has_bytes_on_x: true, y_label, series, curve, highlighted: None }
     }
 
     /// Returns the names of the series with their colors; nothing for a single series.
@@ -89,7 +89,7 @@ impl Chart {
             .y_label_area_size(56)
             .build_cartesian_2d(x_axis, y_range.start - margin..y_range.end + margin)?;
         let show_x: fn(&f64) -> String =
-            if self.x_in_bytes { |x| quantity::bytes(*x as u64) } else { |x| quantity::tick(*x) };
+            if self.has_bytes_on_x { |x| quantity::bytes(*x as u64) } else { |x| quantity::tick(*x) };
         chart
             .configure_mesh()
             .y_labels(6)
@@ -122,7 +122,7 @@ impl Chart {
     /// Chooses two to six round values for the x axis: few enough that their labels do not touch.
     fn choose_ticks(&self, from: f64, to: f64) -> Vec<f64> {
         const TICKS: std::ops::RangeInclusive<usize> = 2..=6;
-        let sets: [(f64, &[f64]); 4] = if self.x_in_bytes {
+        let sets: [(f64, &[f64]); 4] = if self.has_bytes_on_x {
             [(4.0, &[1.0]), (16.0, &[1.0]), (64.0, &[1.0]), (1024.0, &[1.0])]
         } else {
             [(10.0, &[1.0, 2.0, 3.0, 5.0]), (10.0, &[1.0, 2.0, 5.0]), (10.0, &[1.0, 3.0]), (10.0, &[1.0])]

@@ -23,7 +23,7 @@ pub struct SourceArgs {
     // Required by the parser alone, because a subcommand takes the place of the table's.
     #[arg(value_name = "INPUT", required = true)]
     path: Option<PathBuf>,
-    /// Sample size [default: all, up to 1 GiB; `levels frames` up to 256 MiB]
+    /// Sample size [default: all, up to 1 GiB, or 256 MiB for `levels frames`]
     ///
     /// The sample is spread evenly over the input.
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
@@ -95,8 +95,8 @@ pub struct RepeatArgs {
     /// Minimum number of runs of each measurement
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
-    /// Minimum time for the runs of each measurement, in seconds
-    #[arg(long, value_name = "S", default_value = "1", value_parser = values::parse_duration)]
+    /// Minimum time for the runs of each measurement
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::parse_duration)]
     min_time: Duration,
 }
 
@@ -118,15 +118,15 @@ pub struct MeasureArgs {
     levels: Option<String>,
     /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd]
     ///
-    /// Without it, `levels` without a subcommand also measures clustered.
+    /// Without this flag, `levels` without a subcommand also measures clustered. The codecs are
     /// zstd (levels of --levels, or its own), clustered (zstd with `--layout clustered`; 1 to 3),
     /// lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6 and 9), bzip2 (1 to
-    /// 9; default 9), snappy, lzo (1 and 999; default both), none (a copy in memory).
+    /// 9; default 9), snappy, lzo (1 and 999; default both) and none (a copy in memory).
     #[arg(long, value_name = "LIST")]
     codec: Option<String>,
     #[command(flatten)]
     repeat: RepeatArgs,
-    /// Time for measuring all levels, not counting the reading of the input
+    /// Time for measuring all levels, without the time for reading the input
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::parse_duration)]
     budget: Duration,
     #[command(flatten)]
@@ -135,10 +135,12 @@ pub struct MeasureArgs {
     workers: ThreadArgs,
 }
 
-/// When a command measures clustered records: unless the flags name codecs, or only if they name them.
+/// When a command measures clustered records.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ClusteredRows {
+    /// Unless `--codec` is given.
     ByDefault,
+    /// Only if `--codec` names them.
     OnRequest,
 }
 
@@ -178,11 +180,11 @@ impl MeasureArgs {
         self.files.check(self.source.path())?;
         let held_bytes = self.source.choose_held_bytes(SAMPLE_BYTES_DEFAULT);
         let worker_bytes = || {
-            let mut max_bytes = 0;
+            let mut bytes_max = 0;
             for codec in &codecs {
-                max_bytes = codec.worker_bytes(self.frame_size)?.max(max_bytes);
+                bytes_max = codec.worker_bytes(self.frame_size)?.max(bytes_max);
             }
-            Ok(max_bytes)
+            Ok(bytes_max)
         };
         // The content, and its compressed copy.
         let other_bytes = held_bytes.saturating_mul(2);
@@ -229,8 +231,8 @@ pub fn parse_one_codec(text: &str) -> Result<FrameCodec> {
         }
         [codec] => Ok(*codec),
         codecs => {
-            let message = format!("--codec {text} are {} codecs and levels", codecs.len());
-            Err(Error::usage(message).with_hint("one is measured here, such as --codec zstd:3 or --codec zlib:6"))
+            let message = format!("--codec {text} names {} codecs and levels, but only one is measured", codecs.len());
+            Err(Error::usage(message).with_hint("name one, such as --codec zstd:3 or --codec zlib:6"))
         }
     }
 }

@@ -19,14 +19,14 @@ use crate::cli::ui::Ui;
 use crate::cli::values;
 
 const TIMES_NOTE: &str = "Time until storages are on the node's disk; the validator's own start, equal at all \
-    levels, is not in it. Streaming: all stages at once; store and forward: one after the other.";
+    levels, is not included. Streaming: all stages at once; store and forward: one after the other.";
 
 /// Find the level with which nodes start soonest over a link
 ///
-/// Measures the levels in memory. From these, the link and the disks, computes the time until a
-/// node can be started (archive, send, decode and place; streamed, or one after the other), the
-/// bandwidth at which one level overtakes another, and the cost of egress. docs/levels.md describes
-/// the model and how well it predicts.
+/// Measures the levels in memory. From the measurements and the rates of link and disks, computes the
+/// time until a node can be started (archive, send, decode and place; streamed, or one after the
+/// other), the bandwidth at which one level overtakes another, and the cost of egress. docs/levels.md
+/// describes the model and how well it predicts.
 #[derive(Debug, Args)]
 pub struct LinkArgs {
     #[command(flatten)]
@@ -228,7 +228,7 @@ fn describe_link(report: &LinkReport) -> Vec<String> {
             quantity::count_of(link.nodes.into(), "node"),
             quantity::count_of(link.streams.into(), "stream"),
         ),
-        format!("a node gets {rate} of archive; the limit is {limit}"),
+        format!("a node receives {rate} of archive; the limit is {limit}"),
         format!(
             "disks: read {} (--read-rate), place {} (--place-rate)",
             quantity::rate(report.options.read_bytes_per_second),
@@ -242,7 +242,7 @@ fn describe_link(report: &LinkReport) -> Vec<String> {
 fn parse_bandwidth(text: &str) -> Result<f64, String> {
     /// One petabit per second; larger values are typing errors.
     const BITS_MAX: f64 = 1e15;
-    let error = || "above 0, to 1000 Tbit/s; like 1Gbit, 100Mbit, 12.5MB/s".to_string();
+    let error = || "bandwidths are above 0 and up to 1000 Tbit/s, like 1Gbit, 100Mbit, 12.5MB/s".to_string();
     let text = text.trim();
     let text = text.strip_suffix("/s").or(text.strip_suffix("ps")).unwrap_or(text);
     let (digits, factor) = match text.strip_suffix("bit").or(text.strip_suffix('b')) {
@@ -256,7 +256,7 @@ fn parse_bandwidth(text: &str) -> Result<f64, String> {
 
 /// Parses a disk's rate to bytes per second, written like a bandwidth: `1GB/s`, `500MiB/s`.
 fn parse_rate(text: &str) -> Result<f64, String> {
-    parse_bandwidth(text).map(|bits| bits / 8.0).map_err(|_| "above 0; like 1GB/s, 500MB/s".to_string())
+    parse_bandwidth(text).map(|bits| bits / 8.0).map_err(|_| "rates are above 0, like 1GB/s, 500MB/s".to_string())
 }
 
 /// Parses a round-trip time to seconds: `60ms`, `0.5ms`, `500us`, `0`.
@@ -266,14 +266,15 @@ fn parse_rtt(text: &str) -> Result<f64, String> {
     // A number without a unit would be seconds, which nobody means here.
     match values::parse_duration(text) {
         Ok(time) if time <= RTT_MAX && (time.is_zero() || text.trim().ends_with('s')) => Ok(time.as_secs_f64()),
-        _ => Err("round trips are up to 60 s, like 60ms, 0.5ms, 0".to_string()),
+        _ => Err("round trips are up to 60 s, with a unit, like 60ms, 0.5ms".to_string()),
     }
 }
 
 fn parse_price(text: &str) -> Result<f64, String> {
     /// Larger values are typing errors.
     const PRICE_MAX: f64 = 1e6;
-    values::parse_in_range(text, 0.0..=PRICE_MAX, &format!("0 to {PRICE_MAX} per GB (10^9 bytes), as in 0.09"))
+    let message = format!("prices are 0 to {PRICE_MAX} per GB (10^9 bytes), like 0.09");
+    values::parse_in_range(text, 0.0..=PRICE_MAX, &message)
 }
 
 /// Formats a bandwidth with three digits: `410 Mbit/s`, `1.25 Gbit/s`.

@@ -35,9 +35,10 @@ impl FileArgs {
             if path.is_dir() {
                 return refuse(path, "is a directory, not a file to write to");
             }
-            let is_input = |path: PathBuf| input.canonicalize().is_ok_and(|input| input == path);
-            if path.canonicalize().is_ok_and(is_input) {
-                return refuse(path, "is the input; it is not replaced");
+            if let (Ok(output_file), Ok(input_file)) = (path.canonicalize(), input.canonicalize())
+                && output_file == input_file
+            {
+                return refuse(path, "is the input, which is not overwritten");
             }
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
             if !dir.is_dir() {
@@ -89,7 +90,7 @@ fn render_page(info: &InputInfo, report: &LevelsReport) -> Result<String> {
     Ok(page.replace(|char: char| char.is_control() && char != '\n', " "))
 }
 
-/// Collects name and value of everything that may affect what this process measures.
+/// Collects the names and values of everything that may affect the measurements of this process.
 pub fn collect_provenance(input: &Path) -> Vec<(&'static str, String)> {
     let input = input.canonicalize().unwrap_or_else(|_| input.to_path_buf());
     // The command line may be published. No password is expected in it, because inputs of `levels`
@@ -143,7 +144,7 @@ mod tests {
             chart: Some(Chart {
                 caption: name.clone(),
                 x_label: "x",
-                x_in_bytes: false,
+                has_bytes_on_x: false,
                 y_label: name.clone(),
                 series: vec![Series { name: name.clone(), points: vec![point] }; 2],
                 curve: Vec::new(),

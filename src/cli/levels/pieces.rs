@@ -87,7 +87,7 @@ fn sizes_report(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Lev
         (average_bytes, row.totals.saving_percent())
     };
     let points = classes.iter().map(point);
-    let caption = format!("What compressing saves, by the size of a {unit}; below 0, it grows.");
+    let caption = format!("What compressing saves, by the size of a {unit}. Below 0, the {unit} grows.");
     let x_label = "size before compressing (logarithmic)";
     LevelsReport {
         facts: vec![format!("each {unit} alone, {codec}, one core")],
@@ -103,8 +103,8 @@ fn sizes_table(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Tabl
         .add_data("codec", |_| codec.name)
         .add_data("level", |_| codec.level)
         .add_column("size", Unit::Text, "class", |row| row.class)
-        .add_data("from_bytes", |row| row.from_bytes)
-        .add_data("below_bytes", |row| row.below_bytes)
+        .add_data("from_bytes", |row| row.size_bytes_min)
+        .add_data("below_bytes", |row| row.size_bytes_end)
         .add_column("count", Unit::Count, "units", |row| row.piece_count)
         .add_data("unit_bytes", |row| row.all_pieces_bytes)
         .add_data("measured_units", |row| row.measured_pieces)
@@ -134,9 +134,8 @@ pub struct FramesArgs {
     /// Frame sizes, 1 to 32MiB: 4KiB,8MiB [default: 32 B to 32 MiB in steps of a factor of 4]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_frame_size)]
     sizes: Vec<u64>,
-    /// Minimum time for compressing frames of each size, in seconds; the same again for
-    /// decompressing
-    #[arg(long, value_name = "S", default_value = "0.5", value_parser = values::parse_duration)]
+    /// Minimum time for compressing the frames of each size, and again for decompressing them
+    #[arg(long, value_name = "TIME", default_value = "0.5s", value_parser = values::parse_duration)]
     min_time: Duration,
 }
 
@@ -169,19 +168,21 @@ pub fn run_frames(args: &FramesArgs, ui: &Ui) -> Result<()> {
     let timer_seconds = measure_timer_seconds();
     let mut rows = Vec::new();
     let result = measure_frames(&input, codec, &sizes, args.min_time, ui, &mut rows);
-    let Some(largest) = rows.last().map(|row| row.from_bytes) else { return result };
+    let Some(largest) = rows.last().map(|row| row.size_bytes_min) else { return result };
     args.pieces.print_report(&frames_report(&rows, codec, timer_seconds), &input, ui)?;
     if result.is_ok()
         && let Some(next) = sizes.iter().find(|size| **size > largest)
     {
         let [next, largest] = [*next, largest].map(quantity::bytes);
-        ui.warn(&format!("frames of {next} and more would be the same as those of {largest}: the input has no more"));
+        ui.warn(&format!(
+            "frames of {next} and more would be the same as those of {largest}: the input has no larger ones"
+        ));
     }
     result
 }
 
 fn frames_report(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> LevelsReport {
-    let point = |row: &PieceRow| (row.from_bytes as f64, row.totals.ratio());
+    let point = |row: &PieceRow| (row.size_bytes_min as f64, row.totals.ratio());
     let points = rows.iter().map(point).collect();
     let caption = "Ratio by frame size: small frames hold too little to compress well.".to_string();
     let chart = Chart::single_series(caption, "frame size (logarithmic)", "ratio", codec.to_string(), points);
@@ -190,7 +191,7 @@ fn frames_report(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Le
     let compress = latency_table(rows, "compress-table", "compress", |row| &row.compress);
     let decompress = latency_table(rows, "decompress-table", "decompress", |row| &row.decompress);
     LevelsReport {
-        facts: vec![format!("{codec}, one core; each frame alone; every time contains {clock} of reading the clock")],
+        facts: vec![format!("{codec}, one core; each frame alone; every time includes {clock} for reading the clock")],
         chart: (rows.len() > 1).then_some(chart),
         tables: vec![frames, compress, decompress],
         ..LevelsReport::default()
@@ -201,7 +202,7 @@ fn frames_table(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Tab
     let mut table = TableBuilder::new("frames-table", "frame_size", rows)
         .add_data("codec", |_| codec.name)
         .add_data("level", |_| codec.level)
-        .add_column("frame", Unit::Bytes, "frame_size_bytes", |row| row.from_bytes)
+        .add_column("frame", Unit::Bytes, "frame_size_bytes", |row| row.size_bytes_min)
         .add_column("frames", Unit::Count, "frames", |row| row.measured_pieces)
         .add_data("input_bytes", |row| row.totals.input_bytes)
         .add_data("output_bytes", |row| row.totals.output_bytes)
@@ -222,7 +223,7 @@ fn frames_table(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Tab
 
 fn latency_table(rows: &[PieceRow], id: &'static str, work: &str, latency: impl Fn(&PieceRow) -> &Latency) -> Table {
     let mut table = TableBuilder::new(id, "", rows)
-        .add_visible("frame", Unit::Bytes, |row| row.from_bytes)
+        .add_visible("frame", Unit::Bytes, |row| row.size_bytes_min)
         .add_visible("average", Unit::Time, |row| latency(row).average_seconds)
         .add_visible("+-", Unit::Time, |row| latency(row).deviation_seconds)
         .add_visible("min", Unit::Time, |row| latency(row).min_seconds)
@@ -251,8 +252,8 @@ mod tests {
         row
     }
 
-    fn row(from_bytes: u64) -> PieceRow {
-        let bytes = from_bytes as f64;
+    fn row(size_bytes: u64) -> PieceRow {
+        let bytes = size_bytes as f64;
         let latency = |bytes_per_second: f64, samples: u64| {
             let average_seconds = 400e-9 + bytes / bytes_per_second;
             let above = |one_in: u64, factor: f64| (samples >= one_in).then_some(average_seconds * factor);
@@ -269,13 +270,13 @@ mod tests {
                 p99_9999_seconds: above(1_000_000, 30.0),
             }
         };
-        let frames = ((64u64 << 20) / from_bytes).min(1_200_000);
-        let input_bytes = frames * from_bytes;
+        let frames = ((64u64 << 20) / size_bytes).min(1_200_000);
+        let input_bytes = frames * size_bytes;
         let output_bytes = frames * (21 + (bytes * (0.28 + 2.0 / bytes.sqrt())) as u64);
         PieceRow {
-            from_bytes,
+            size_bytes_min: size_bytes,
             measured_pieces: frames,
-            totals: level_row(input_bytes, output_bytes, 2 * from_bytes + 600_000),
+            totals: level_row(input_bytes, output_bytes, 2 * size_bytes + 600_000),
             compress: latency(750e6, frames),
             decompress: latency(2.5e9, frames),
             ..PieceRow::default()

@@ -121,7 +121,7 @@ fn make_chart(rows: &[&LevelRow], best_row: Option<usize>) -> Chart {
                   time; the ring is the best of both."
             .to_string(),
         x_label: "time to compress (logarithmic)",
-        x_in_bytes: false,
+        has_bytes_on_x: false,
         y_label: format!("size in {unit}"),
         series,
         curve: pareto_curve(plotted).into_iter().map(position_of).collect(),

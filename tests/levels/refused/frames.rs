@@ -19,7 +19,7 @@ fn invalid_frame_sizes_and_inputs_are_refused() {
         (&archive, &["--sizes", "33MiB"], 2, "1 byte to 32 MiB"),
         (&archive, &["--sizes", "8MiB,"], 2, "sizes look like"),
         (&archive, &["--codec", "lz5"], 2, "is not a codec"),
-        (&archive, &["--codec", "zlib"], 2, "3 codecs and levels"),
+        (&archive, &["--codec", "zlib"], 2, "names 3 codecs and levels"),
         (&archive, &["--codec", "zstd:23"], 2, "zstd"),
         (&archive, &["--frame-size", "8MiB"], 2, "unexpected argument"),
     ];
