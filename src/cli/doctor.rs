@@ -36,18 +36,18 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
     let paths = args.path.as_ref().map(|path| args.directories.paths(path));
     let findings = examine(paths.as_ref(), ui)?;
     ui.print_object("doctor", &BTreeMap::from([("findings", &findings)]));
-    let mut bad = 0;
+    let mut bad_count = 0;
     for finding in &findings {
         let word = match finding.verdict {
             Verdict::Good => "ok",
             Verdict::Note => "note",
             Verdict::Bad => "BAD",
         };
-        bad += u64::from(finding.verdict == Verdict::Bad);
+        bad_count += u64::from(finding.verdict == Verdict::Bad);
         ui.say(&format!("{word:5}{:11} {}\n{:17}{}", finding.subject, finding.found, "", finding.means));
     }
-    if bad > 0 {
-        let problems = values::count_of(bad, "problem");
+    if bad_count > 0 {
+        let problems = values::count_of(bad_count, "problem");
         return Err(Error::failed(format!("{problems} must be solved first")));
     }
     Ok(())

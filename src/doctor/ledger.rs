@@ -29,12 +29,12 @@ pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
         findings.push(Finding::bad("restore", found, RESTORE_JOURNAL_HINT));
     }
     findings.extend(examine_archives(paths.snapshots_dir()));
-    let mut seen = BTreeSet::new();
+    let mut seen_devices = BTreeSet::new();
     for dir in [paths.ledger.clone(), paths.snapshots_dir().to_path_buf()].into_iter().chain(paths.accounts_dirs()) {
         // Directories on the same file system share their free space, so each file system is
         // reported once.
         if let Ok(metadata) = fs::metadata(&dir)
-            && seen.insert(metadata.dev())
+            && seen_devices.insert(metadata.dev())
         {
             findings.extend(examine_space(&dir));
         }
@@ -43,11 +43,11 @@ pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
 }
 
 fn examine_lock(ledger: &Path) -> Finding {
-    const NOT_READ: &str = "/proc/locks cannot be read: archive and restore try to take the lock";
+    const UNREADABLE: &str = "/proc/locks cannot be read: archive and restore will try to take the lock";
     match ledger_lock_state(ledger) {
         LockState::Free => Finding::good("lock", "free", "no validator runs on the ledger"),
         LockState::Held(holder) => Finding::bad("lock", format!("held by {holder}"), format!("{GRACEFUL_STOP}.")),
-        LockState::Unknown => Finding::note("lock", "unknown", NOT_READ),
+        LockState::Unknown => Finding::note("lock", "unknown", UNREADABLE),
     }
 }
 
@@ -66,16 +66,16 @@ fn examine_bank_snapshot(snapshots_dir: &Path, is_lock_free: bool) -> Finding {
     };
     let Some(complete) = slots.iter().find(|slot| is_complete(snapshots_dir, **slot).unwrap_or(false)) else {
         let found = format!("slot {newest} is not complete: it has no fastboot_version");
-        let first = "the ledger cannot be archived: start the validator, wait until it has caught up";
-        return Finding::bad(SUBJECT, found, format!("{first}, then {GRACEFUL_STOP}"));
+        let means = "the ledger cannot be archived: start the validator, wait until it has caught up";
+        return Finding::bad(SUBJECT, found, format!("{means}, then {GRACEFUL_STOP}"));
     };
     if newest == complete {
         let found = format!("slot {complete}, complete");
         let means = if is_lock_free { "it can be archived" } else { "it can be archived once the lock is free" };
         return Finding::good(SUBJECT, found, means);
     }
-    let found = format!("slot {complete} is complete, the newest, {newest}, is not");
-    Finding::note(SUBJECT, found, format!("archive takes slot {complete}"))
+    let found = format!("slot {complete} is complete; the newest, {newest}, is not");
+    Finding::note(SUBJECT, found, format!("`archive` uses slot {complete}"))
 }
 
 /// Reports damaged archives, which a starting validator may choose by their names, and unfinished
@@ -96,7 +96,7 @@ fn examine_archives(dir: &Path) -> Vec<Finding> {
         let size = quantity::bytes(partial.size_bytes);
         let age = quantity::age(partial.age(now));
         let found = format!("{partial}: unfinished download, {size} on disk, {age} old");
-        let means = "fetch and bootstrap continue it; `slotpress prune --unusable` removes it";
+        let means = "`fetch` and `bootstrap` continue it; `slotpress prune --unusable` removes it";
         findings.push(Finding::note("download", found, means));
     }
     findings
@@ -117,7 +117,7 @@ fn examine_owner(ledger: &Path) -> Finding {
     }
     if user == 0 {
         let found = format!("user {owner}, and root runs this");
-        let means = "restore gives its files to the ledger's owner";
+        let means = "restored files will belong to the ledger's owner";
         return Finding::good("owner", found, means);
     }
     let means = "run slotpress as the ledger's owner, usually the validator's user";

@@ -36,17 +36,19 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     let cores = measure_cores(&read_content(files), progress)?;
     progress.check()?;
     let time_of_100_gib = |rate: f64| match 100.0 * (1u64 << 30) as f64 / rate {
-        seconds if seconds < 120.0 => format!("100 GiB take {seconds:.0} s at least"),
-        seconds => format!("100 GiB take {:.0} min at least", seconds / 60.0),
+        seconds if seconds < 120.0 => format!("reading 100 GiB takes at least {seconds:.0} s"),
+        seconds => format!("reading 100 GiB takes at least {:.0} min", seconds / 60.0),
     };
     let mut findings = Vec::new();
-    let needed = "measuring this needs a ledger of 64 MiB or more, on a disk with O_DIRECT";
     findings.push(match disk {
         Some(rate) => {
             let found = format!("reads {}, bypassing the page cache", quantity::rate(rate));
             Finding::good("disk", found, time_of_100_gib(rate))
         }
-        None => Finding::note("disk", "not measured", needed),
+        None => {
+            let means = "measuring the disk needs a ledger of 64 MiB or more, on a file system with O_DIRECT";
+            Finding::note("disk", "not measured", means)
+        }
     });
     if let Some(rate) = cores {
         let means = match disk {
@@ -67,16 +69,16 @@ fn measure_disk(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64
         return None;
     }
     let next = AtomicUsize::new(0);
-    let reader = |count: &dyn Fn(usize) -> bool| {
+    let reader = |count_and_check_time: &dyn Fn(usize) -> bool| {
         let (path, _) = &files[next.fetch_add(1, Relaxed) % files.len()];
-        read_direct(path, count).is_ok()
+        read_direct(path, count_and_check_time).is_ok()
     };
     measure_rate((0..READERS).map(|_| reader).collect(), progress)
 }
 
-/// Reads a file with `O_DIRECT`, until its end or until `count` returns false. Fails if the file
-/// system does not support it.
-fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
+/// Reads a file with `O_DIRECT`, until its end or until `count_and_check_time` returns false. Fails if
+/// the file system does not support it.
+fn read_direct(path: &Path, count_and_check_time: &dyn Fn(usize) -> bool) -> io::Result<()> {
     // `O_DIRECT` needs address, offset and length at multiples of the disk's block size.
     const ALIGN: usize = 4096;
     const PIECE_BYTES: usize = 4 << 20;
@@ -84,18 +86,19 @@ fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
     let mut memory = vec![0; PIECE_BYTES + ALIGN];
     let start = memory.as_ptr().align_offset(ALIGN).min(ALIGN);
     let mut position = 0;
-    let mut read = PIECE_BYTES;
-    while read == PIECE_BYTES && count(0) {
-        read = file.read_at(&mut memory[start..start + PIECE_BYTES], position)?;
-        count(read);
-        position += read as u64;
+    let mut read_bytes = PIECE_BYTES;
+    let mut has_time = true;
+    while read_bytes == PIECE_BYTES && has_time {
+        read_bytes = file.read_at(&mut memory[start..start + PIECE_BYTES], position)?;
+        has_time = count_and_check_time(read_bytes);
+        position += read_bytes as u64;
     }
     Ok(())
 }
 
 /// Calls each worker repeatedly on a thread of its own, until [`MEASURING_TIME`] is over. Returns the bytes
-/// per second of all workers together, or `None` if they counted none. A worker gets a function to
-/// which it passes the number of bytes done, and must return when this function returns false. A
+/// per second of all workers together, or `None` if they counted none. A worker reports the bytes that it
+/// has done to the function that is passed to it, and must return when that function returns false. A
 /// worker that returns false is not called again.
 fn measure_rate<W>(workers: Vec<W>, progress: &dyn Progress) -> Option<f64>
 where
@@ -103,15 +106,15 @@ where
 {
     let bytes = AtomicU64::new(0);
     let start = Instant::now();
-    let count = |counted_bytes: usize| {
-        bytes.fetch_add(counted_bytes as u64, Relaxed);
+    let count_and_check_time = |done_bytes: usize| {
+        bytes.fetch_add(done_bytes as u64, Relaxed);
         start.elapsed() < MEASURING_TIME && !progress.is_interrupted()
     };
     std::thread::scope(|scope| {
         for mut worker in workers {
-            let count = &count;
+            let check = &count_and_check_time;
             // If a thread cannot be started, the others measure without it.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, move || while count(0) && worker(count) {});
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || while check(0) && worker(check) {});
         }
     });
     let bytes = bytes.load(Relaxed);
@@ -140,8 +143,8 @@ fn measure_cores(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>>
     for _ in 0..available_threads() {
         let mut compressor = FrameCompressor::new(&codec)?;
         let mut compressed = Vec::new();
-        workers.push(move |count: &dyn Fn(usize) -> bool| {
-            compressor.compress(content, &mut compressed).is_ok() && count(content.len())
+        workers.push(move |count_and_check_time: &dyn Fn(usize) -> bool| {
+            compressor.compress(content, &mut compressed).is_ok() && count_and_check_time(content.len())
         });
     }
     Ok(measure_rate(workers, progress))

@@ -23,9 +23,9 @@ pub fn examine() -> Vec<Finding> {
 fn examine_open_files() -> Finding {
     let limit = getrlimit(Resource::Nofile).current;
     let found = limit.map_or("no limit".to_string(), |limit| format!("{limit} at most"));
-    let few = "too few for many workers or connections: raise the limit (ulimit -n, LimitNOFILE of the service)";
     if limit.is_some_and(|limit| limit < OPEN_FILES_WANTED) {
-        Finding::note("open files", found, few)
+        let means = "too few for many workers or connections: raise the limit (ulimit -n, LimitNOFILE of the service)";
+        Finding::note("open files", found, means)
     } else {
         Finding::good("open files", found, "enough for slotpress")
     }
@@ -60,10 +60,10 @@ fn examine_processors() -> Finding {
     let usable = available_threads();
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let total = text.lines().filter(|line| line.starts_with("processor")).count().max(usable);
-    let kept_away = "affinity or the control group (CPUQuota of the service) keeps the others away";
     let found = format!("{usable} of {total} may be used");
     if usable < total {
-        Finding::note("processors", found, kept_away)
+        let means = "affinity or the control group (CPUQuota of the service) excludes the others";
+        Finding::note("processors", found, means)
     } else {
         Finding::good("processors", found, "one worker runs on each")
     }
