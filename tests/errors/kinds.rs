@@ -39,8 +39,8 @@ fn a_full_disk_has_its_own_kind() {
     let ledger = ledger("ledger-at-26");
     for options in ["size=64k", "size=64m,nr_inodes=8"] {
         let disk = Disk::mount(options);
-        let new = disk.path().join("ledger");
-        assert_eq!(restore_error_kind(&new), ErrorKind::NoSpace, "{options}");
+        let target = disk.path().join("ledger");
+        assert_eq!(restore_error_kind(&target), ErrorKind::NoSpace, "{options}");
         assert_eq!(relative_paths(disk.path()), Vec::<String>::new(), "{options}");
     }
     let disk = Disk::mount("size=64k");

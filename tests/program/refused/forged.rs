@@ -1,5 +1,5 @@
 //! Carefully forged archives: one account is changed, and every checksum, the index, the frame
-//! hashes and the root are made anew. Only the state check can find the change.
+//! hashes and the root are recomputed. Only the state check can find the change.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -72,21 +72,21 @@ fn run_with_input(command: &str, arguments: &[&OsStr], input: Option<&Path>) -> 
 }
 
 /// Asserts the result of a command, and that a refused one leaves no archive or ledger that looks complete.
-fn assert_result(what: &str, expected: Outcome, (code, stderr): (Option<i32>, String), result: &Path) {
+fn assert_result(context: &str, expected: Outcome, (code, stderr): (Option<i32>, String), target: &Path) {
     let exit_code = if expected == Outcome::Accepted { 0 } else { 3 };
-    assert_eq!(code, Some(exit_code), "{what}: {stderr}");
-    let left = if result.exists() { relative_paths(result) } else { Vec::new() };
-    let is_complete = left.iter().any(|name| name.ends_with(".tar.zst") || name.ends_with("fastboot_version"));
-    assert_eq!(is_complete, expected == Outcome::Accepted, "{what}: {left:?}");
+    assert_eq!(code, Some(exit_code), "{context}: {stderr}");
+    let paths = if target.exists() { relative_paths(target) } else { Vec::new() };
+    let is_complete = paths.iter().any(|path| path.ends_with(".tar.zst") || path.ends_with("fastboot_version"));
+    assert_eq!(is_complete, expected == Outcome::Accepted, "{context}: {paths:?}");
     if expected == Outcome::Refused {
-        assert!(stderr.contains("bank file's"), "{what}: {stderr}");
+        assert!(stderr.contains("bank file's"), "{context}: {stderr}");
     }
-    let _ = fs::remove_dir_all(result);
+    let _ = fs::remove_dir_all(target);
 }
 
 /// Restores and recompresses in every way: by index, in order, from standard input. Asserts that each
 /// command has the expected result.
-fn assert_result_of_every_command(what: &str, expected: Outcome, full: &Path, incremental: Option<&Path>) {
+fn assert_result_of_every_command(context: &str, expected: Outcome, full: &Path, incremental: Option<&Path>) {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let out = dir.path().join("out");
@@ -96,22 +96,23 @@ fn assert_result_of_every_command(what: &str, expected: Outcome, full: &Path, in
     let archives: Vec<&OsStr> = [Some(full), incremental].into_iter().flatten().map(Path::as_os_str).collect();
     let piped: Vec<&OsStr> = archives.iter().map(|path| if *path == newest { pipe } else { *path }).collect();
     let restored = run_with_input("restore", &[&archives[..], &to_ledger].concat(), None);
-    assert_result(&format!("{what}: restore by index"), expected, restored, &ledger);
-    let cut: Vec<PathBuf> = archives.iter().map(|archive| copy_without_index(Path::new(archive), dir.path())).collect();
-    let in_order: Vec<&OsStr> = cut.iter().map(|path| path.as_os_str()).collect();
-    let restored = run_with_input("restore", &[&in_order[..], &to_ledger].concat(), None);
-    assert_result(&format!("{what}: restore in order"), expected, restored, &ledger);
+    assert_result(&format!("{context}: restore by index"), expected, restored, &ledger);
+    let copies = archives.iter().map(|archive| copy_without_index(Path::new(archive), dir.path()));
+    let copies: Vec<PathBuf> = copies.collect();
+    let without_index: Vec<&OsStr> = copies.iter().map(|path| path.as_os_str()).collect();
+    let restored = run_with_input("restore", &[&without_index[..], &to_ledger].concat(), None);
+    assert_result(&format!("{context}: restore in order"), expected, restored, &ledger);
     let restored = run_with_input("restore", &[&piped[..], &to_ledger].concat(), Some(newest));
-    assert_result(&format!("{what}: restore from standard input"), expected, restored, &ledger);
+    assert_result(&format!("{context}: restore from standard input"), expected, restored, &ledger);
 
     let to_out: [&OsStr; 2] = ["-o".as_ref(), out.as_ref()];
     let base: Vec<&OsStr> = incremental.map_or(Vec::new(), |_| vec!["--base".as_ref(), full.as_ref()]);
     fs::create_dir(&out).expect("made");
     let recompressed = run_with_input("recompress", &[&[newest.as_ref()], &to_out[..], &base].concat(), None);
-    assert_result(&format!("{what}: recompress"), expected, recompressed, &out);
+    assert_result(&format!("{context}: recompress"), expected, recompressed, &out);
     fs::create_dir(&out).expect("made");
     let recompressed = run_with_input("recompress", &[&[pipe], &to_out[..], &base].concat(), Some(newest));
-    assert_result(&format!("{what}: recompress from standard input"), expected, recompressed, &out);
+    assert_result(&format!("{context}: recompress from standard input"), expected, recompressed, &out);
 }
 
 #[test]
@@ -198,9 +199,9 @@ fn recompressing_from_a_pipe_into_a_pipe_needs_a_flag() {
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("cannot be taken back"), "{stderr}");
     assert!(stderr.contains("--check frames"), "{stderr}");
-    let mut left = Vec::new();
-    unread.read_to_end(&mut left).expect("read");
-    assert_eq!((left.as_slice(), output.stdout.len()), (&b"not read"[..], 0));
+    let mut remaining = Vec::new();
+    unread.read_to_end(&mut remaining).expect("read");
+    assert_eq!((remaining.as_slice(), output.stdout.len()), (&b"not read"[..], 0));
 
     let mut child = start(&["--check", "frames"], Stdio::piped());
     let mut input = child.stdin.take().expect("a pipe");

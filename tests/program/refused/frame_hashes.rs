@@ -100,7 +100,7 @@ fn forge_frame(dir: &Path, out: &Path) -> ForgedArchive {
     let path = PathBuf::from(line["path"].as_str().expect("a path"));
     let mut bytes = fs::read(&path).expect("read");
     let archive = OpenArchive::open(&path, &IoPolicy::default()).expect("opens");
-    // Changes the mode in a tar header, and makes the header's checksum anew.
+    // Changes the mode in a tar header, and recomputes the header's checksum.
     let frame = archive.tail.as_ref().expect("an index").frames[0];
     let start = frame.offset_bytes as usize;
     let end = frame.end_bytes() as usize;

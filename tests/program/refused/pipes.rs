@@ -75,7 +75,7 @@ fn pipes_in_a_ledger_do_not_block() {
             }
             assert!(
                 fs::read_dir(out.path()).expect("read").next().is_none() || code == Some(0),
-                "{file}: something is left"
+                "{file}: files are left"
             );
         }
         for entry in fs::read_dir(out.path()).expect("read").flatten() {

@@ -40,6 +40,7 @@ fn clock_library() -> &'static Path {
     library
 }
 
+/// Seconds by which the clock is shifted to a time before 1970, or after the year 9999.
 const BEFORE_1970: &str = "-4000000000";
 const AFTER_9999: &str = "300000000000";
 
@@ -72,8 +73,8 @@ fn file_commands_work_with_wrong_clocks() {
         let dir = temp_dir();
         let path = |name: &str| dir.path().join(name).to_str().expect("text").to_string();
         let ledger = ledger("ledger-at-40");
-        for made in ["archives", "snapshots", "mirror"] {
-            fs::create_dir(path(made)).expect("made");
+        for name in ["archives", "snapshots", "mirror"] {
+            fs::create_dir(path(name)).expect("made");
         }
         for name in [FULL_26, INCREMENTAL_26_40] {
             fs::copy(fixture(name), dir.path().join("snapshots").join(name)).expect("copied");

@@ -113,14 +113,14 @@ fn runs_killed_at_system_calls_can_be_repeated() {
                 if !killed.is_killed {
                     continue;
                 }
-                let stage = stage_of(scenario, &killed, call);
-                let name = names[stage];
+                let killed_stage = stage_of(scenario, &killed, call);
+                let name = names[killed_stage];
                 let context = format!("{}, killed at {call} {number}, {}", scenario.name, name);
                 scenario.check(&source, &format!("{context}\n{}", killed.log));
-                let counted = counts.entry((scenario.name, stage)).or_default();
-                counted.name = name;
-                counted.kills += 1;
-                counted.calls.insert(call.clone());
+                let stage_kills = counts.entry((scenario.name, killed_stage)).or_default();
+                stage_kills.name = name;
+                stage_kills.kills += 1;
+                stage_kills.calls.insert(call.clone());
             }
             let count = counts.get(&(scenario.name, stage)).map_or(0, |stage| stage.kills);
             assert!(count >= kills, "{}, {}: {count} kills", scenario.name, names[stage]);

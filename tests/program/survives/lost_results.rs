@@ -14,9 +14,10 @@ fn command_without_input(arguments: &[&str]) -> Command {
     command
 }
 
-fn assert_exit_code(code: i32, output: &Output, what: &str) -> String {
+/// Asserts the exit code of a command; returns its standard error.
+fn assert_exit_code(code: i32, output: &Output, context: &str) -> String {
     let (exit_code, stderr) = code_and_stderr(output);
-    assert_eq!(exit_code, Some(code), "{what}: {stderr}");
+    assert_eq!(exit_code, Some(code), "{context}: {stderr}");
     stderr
 }
 

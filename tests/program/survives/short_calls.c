@@ -1,6 +1,6 @@
-/* Loaded before the C library: read, pread64, write, pwrite64 and their vector forms do a part of what they are asked to,
- * and now and then are interrupted (EINTR). How much follows from SHORT_CALLS_SEED. How many were cut short is written
- * to SHORT_CALLS_COUNT at the end. Files only: what a pipe or a terminal does is not changed. */
+/* Loaded before the C library: read, pread64, write, pwrite64 and their vector forms do only a part of what is asked, and are
+ * interrupted (EINTR) now and then. SHORT_CALLS_SEED determines the lengths. At the end, the number of calls that were cut
+ * short is written to the file SHORT_CALLS_COUNT. Calls on pipes and terminals are not changed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdatomic.h>
@@ -26,7 +26,7 @@ static uint64_t draw(void) {
     return z ^ (z >> 31);
 }
 
-/* How much of a call is done; -1: it is interrupted. */
+/* Returns how many bytes of a call to do, or -1 if it is interrupted. */
 static ssize_t part(int fd, size_t length) {
     struct stat status;
     if (length < 2 || fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return (ssize_t)length;
@@ -37,7 +37,7 @@ static ssize_t part(int fd, size_t length) {
         errno = EINTR;
         return -1;
     }
-    /* A byte only, or about any part. */
+    /* One byte, or a part of any length. */
     return number % 8 == 2 ? 1 : (ssize_t)(1 + (number >> 8) % length);
 }
 

@@ -1,5 +1,5 @@
 //! `contrib/at-slot`, with a stand-in for `agave-ledger-tool`. The stand-in keeps blocks as a list of
-//! slots. Its replay always gives the fixture of slot 40, which Agave made. If `AGAVE_ORACLE` names a
+//! slots. Its replay always yields the fixture of slot 40, which Agave made. If `AGAVE_ORACLE` names a
 //! program, Agave loads the scratch ledger first.
 
 use std::fs;

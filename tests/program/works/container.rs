@@ -103,6 +103,6 @@ fn the_image_brings_a_volume_to_a_recent_state() {
         assert!(stdout.contains("skipped"), "{example}: {stdout}");
         assert!(before == (tree(ledger.path()), tree(accounts.path())), "{example}");
     }
-    // buildah itself ends by the signal, whatever the program does.
+    // The signal ends buildah itself, whatever the program does.
     server.stop();
 }

@@ -1,5 +1,5 @@
-/* Loaded before the C library: direct reads and writes (O_DIRECT) fail with the number in DIRECT_ERROR, EINTR every other time.
- * Without it, they do half a kilobyte at a time. */
+/* Loaded before the C library: direct reads and writes (O_DIRECT) fail with the error number in DIRECT_ERROR; EINTR fails every
+ * other call. Without DIRECT_ERROR, they do 512 bytes at a time. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 static atomic_ulong calls;
 
-/* How much of a request is done; -1: it fails. */
+/* Returns how many bytes of a request to do, or -1 if it fails. */
 static ssize_t part(int fd, size_t length) {
     if (!(fcntl(fd, F_GETFL) & O_DIRECT)) return (ssize_t)length;
     const char *text = getenv("DIRECT_ERROR");

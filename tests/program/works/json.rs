@@ -203,21 +203,21 @@ fn run_with_server(printed: &mut PrintedFields, dir: &Path) {
 /// Publishes a pair, then a second one with a further target that does not exist. Then publishes a pair
 /// without room for pins, and a pair whose full archive is damaged.
 fn run_publish(printed: &mut PrintedFields) {
-    let mut run = |stage: &Setup, flags: &[&str]| {
-        let output = stage.run_once(flags);
+    let mut run = |setup: &Setup, flags: &[&str]| {
+        let output = setup.run_once(flags);
         let printed_text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
         printed_text.lines().for_each(|line| printed.add(line));
     };
-    let stage = Setup::with_pair();
-    run(&stage, &["--as-is"]);
-    [FULL_3500, INCREMENTAL_3500_3550].iter().for_each(|name| stage.write(&fixture(name)));
-    run(&stage, &["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s", "--to", "/nonexistent"]);
+    let setup = Setup::with_pair();
+    run(&setup, &["--as-is"]);
+    [FULL_3500, INCREMENTAL_3500_3550].iter().for_each(|name| setup.write(&fixture(name)));
+    run(&setup, &["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s", "--to", "/nonexistent"]);
 
     run(&Setup::with_pair(), &["--pin-bytes", "1"]);
 
-    let stage = Setup::with_pair();
-    stage.write_damaged(&fixture(FULL_26));
-    run(&stage, &[]);
+    let setup = Setup::with_pair();
+    setup.write_damaged(&fixture(FULL_26));
+    run(&setup, &[]);
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn printed_fields_are_documented() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Control characters are escaped as in JSON: each line can be parsed, and gives the original text.
+/// Control characters are escaped as in JSON: a parser of the line returns the original text.
 #[test]
 fn control_characters_are_escaped_and_not_altered() {
     let controls = "\u{7f}\u{80}\u{9b}\u{9f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";

@@ -56,7 +56,7 @@ fn the_nightly_job_runs_as_printed() {
     assert_eq!(relative_paths(&archive), [INCREMENTAL_26_40, FULL_26, FULL_3500]);
     assert_eq!(run_job(), silent, "nothing new");
     assert_eq!(modified(INCREMENTAL_26_40), before);
-    // Output that cron sends.
+    // Failures, whose output cron sends.
     write_script_with_age("--max-age 36h");
     assert_error_reported("a validator that has stopped writing");
     write_script_with_age("--max-age 9999d");

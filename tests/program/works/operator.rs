@@ -106,7 +106,6 @@ fn verbose_prints_the_plan() {
     }
 }
 
-/// Names of built-in features.
 #[cfg(all(feature = "levels", feature = "net", feature = "serve", feature = "stores"))]
 #[test]
 fn the_long_version_names_every_feature() {

@@ -227,7 +227,7 @@ fn archiving_leaves_the_page_cache_as_it_was() {
         assert_cold(archive.parent().expect("a directory"));
     });
 
-    // Shows that these checks can fail: without the hint, pages of both stay in the page cache.
+    // Shows that these checks can fail: without the hint, pages of archive and ledger stay in the page cache.
     test.make_archive("none", io_policy(IoHint::None));
     let pages: Vec<bool> = resident_pages_below(&test.dir.path().join("none")).into_values().flatten().collect();
     assert!(pages.iter().any(|page| *page));

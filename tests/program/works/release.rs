@@ -16,7 +16,7 @@ fn read_file(path: impl AsRef<Path>) -> String {
 }
 
 /// Returns the documents of the tarball and the packages.
-fn list_shipped() -> Vec<PathBuf> {
+fn shipped_documents() -> Vec<PathBuf> {
     let files_of_dir = |dir: &'static str| {
         let entries = fs::read_dir(repository().join(dir)).expect("there");
         entries.map(move |entry| Path::new(dir).join(entry.expect("an entry").file_name()))
@@ -27,7 +27,7 @@ fn list_shipped() -> Vec<PathBuf> {
 
 #[test]
 fn packages_contain_the_documents_they_link_to() {
-    let shipped = list_shipped();
+    let shipped = shipped_documents();
     for path in shipped.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
         let text = read_file(path);
         let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);

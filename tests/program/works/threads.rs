@@ -31,8 +31,8 @@ fn run_and_count_threads(arguments: &[&str]) -> usize {
         fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == READER_NAME)
     };
     let start = Instant::now();
-    let mut max = 0;
-    let mut since = HashMap::new();
+    let mut count_max = 0;
+    let mut first_seen = HashMap::new();
     loop {
         let tasks = fs::read_dir(&tasks).into_iter().flatten().flatten();
         let (readers, others): (Vec<_>, Vec<_>) = tasks.partition(is_reader);
@@ -41,11 +41,12 @@ fn run_and_count_threads(arguments: &[&str]) -> usize {
         // A new thread sets its name when it first runs. Until then, it may be a reader, and is not counted.
         let now = Instant::now();
         let others = others.iter().map(fs::DirEntry::file_name);
-        since = others.map(|id| (id.clone(), *since.get(&id).unwrap_or(&now))).collect();
-        max = max.max(since.values().filter(|since| now.duration_since(**since) >= NAMELESS_MAX).count());
+        first_seen = others.map(|id| (id.clone(), *first_seen.get(&id).unwrap_or(&now))).collect();
+        let is_named = |seen: &&Instant| now.duration_since(**seen) >= NAMELESS_MAX;
+        count_max = count_max.max(first_seen.values().filter(is_named).count());
         if let Some(status) = child.try_wait().expect("a child") {
             assert!(status.success(), "{arguments:?}");
-            return max;
+            return count_max;
         }
         if start.elapsed() > Duration::from_secs(120) {
             let _ = child.kill();
