@@ -168,7 +168,7 @@ fn ages_follow_from_the_time_per_slot() {
     assert_eq!(summary["notes"], json!([]));
     assert_eq!(summary["max_age_slots"], 13_500);
     assert_eq!(summary["max_age_seconds"], 2700.0);
-    // No source tells the time per slot: `find` assumes 400 ms, and adds a note.
+    // No source states the time per slot: `find` assumes 400 ms, and adds a note.
     let (candidate, summary) = find(100_000, "45m");
     assert_eq!(candidate, Value::Null, "too old: {summary}");
     assert_eq!(summary["slot_ms"], 400);

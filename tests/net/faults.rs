@@ -26,12 +26,8 @@ fn start_good_except(
 }
 
 /// Sends the head of an answer to a range, with a range and a length that the test chooses.
-fn send_range_head(stream: &mut TcpStream, content_range: &str, length: &str) -> std::io::Result<()> {
-    http::head(
-        stream,
-        "206 Partial Content",
-        &[("ETag", ETAG), ("Content-Range", content_range), ("Content-Length", length)],
-    )
+fn send_range_head(stream: &mut TcpStream, range: &str, length: &str) -> std::io::Result<()> {
+    http::head(stream, "206 Partial Content", &[("ETag", ETAG), ("Content-Range", range), ("Content-Length", length)])
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn make_mirror() -> tempfile::TempDir {
     for name in [FULL_3500, INCREMENTAL_3500_3550] {
         let path = dir.path().join(name);
         fs::copy(fixture(name), &path).expect("copied");
-        // For a very new file, Apache gives a weak ETag, because the file may still change.
+        // For a very new file, Apache sends a weak ETag, because the file may still change.
         let file = fs::File::options().write(true).open(&path).expect("opened");
         file.set_modified(SystemTime::now() - Duration::from_secs(3600)).expect("set");
     }
@@ -129,7 +129,7 @@ fn apache_sends_ranges() {
     assert_ranges(&dir, port);
 }
 
-/// Asserts that the client gets ranges from a web server that redirects to an archive.
+/// Asserts that the client receives ranges from a web server that redirects to an archive.
 fn assert_ranges(dir: &tempfile::TempDir, port: u16) {
     let base = format!("http://127.0.0.1:{port}/");
     let client = client();
@@ -224,7 +224,7 @@ fn certificates_of_a_given_authority_are_trusted() {
         assert!(result.is_ok());
         assert!(received == fs::read(fixture(FULL_3500)).expect("read"));
     }
-    // A server that shows the authority's own certificate.
+    // A server that presents the authority's own certificate.
     let (_ca, ca_port) = start_python(PYTHON_SERVER, &[&root, &path_text("ca.pem"), &path_text("ca.key")]);
     let error = request_head(&trusting, &format!("https://localhost:{ca_port}/")).expect_err("no server's");
     assert!(error.to_string().contains("the server uses a CA's own certificate"), "{error}");

@@ -41,9 +41,9 @@ fn an_archive_goes_straight_into_a_bucket() {
     assert_eq!(relative_paths(elsewhere.path()), Vec::<String>::new());
 
     let puts = gateway.count_requests(&["PUT "]);
-    let again = archive(&target(), &[]);
-    assert_eq!(again.code, Some(5), "{again:?}");
-    assert!(again.stderr.contains(&format!("{name} exists already")), "{again:?}");
+    let repeated = archive(&target(), &[]);
+    assert_eq!(repeated.code, Some(5), "{repeated:?}");
+    assert!(repeated.stderr.contains(&format!("{name} exists already")), "{repeated:?}");
     let skipped = archive(&target(), &["--skip-existing"]);
     assert_eq!((skipped.code, &skipped.line("skipped")["path"]), (Some(0), &name.clone().into()));
     assert_eq!(gateway.count_requests(&["PUT "]), puts, "nothing was sent");

@@ -18,6 +18,7 @@ pub enum NetErrorKind {
     Status(u16),
     /// The server no longer has the file, or never had it (404, 410).
     Gone,
+    /// The file on the server is no longer the described one.
     Changed,
     /// The server announced ranges, but does not send them.
     NoRanges,

@@ -20,6 +20,7 @@ pub const REDIRECTS_MAX: usize = 4;
 /// Limit on the length of `Location` in bytes: signed URLs take up to 2 KiB.
 const LOCATION_BYTES_MAX: usize = 16 * 1024;
 
+/// Addresses to which a host may resolve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     Anywhere,
@@ -58,18 +59,18 @@ impl Scope<'_> {
 /// # Errors
 /// `Location` is invalid, or leads from `https` to `http`.
 pub fn resolve_redirect(from: &Url, location: &[u8]) -> Result<Url, NetError> {
-    let bad = |why: &str| NetError::bad_answer(from, why);
-    let text = match std::str::from_utf8(location) {
+    let bad_answer = |why: &str| NetError::bad_answer(from, why);
+    let reference = match std::str::from_utf8(location) {
         Ok(text) if text.len() <= LOCATION_BYTES_MAX => text,
-        _ => return Err(bad("a redirect that is too long or not text")),
+        _ => return Err(bad_answer("a redirect that is too long or not text")),
     };
-    let mut url = from.join(text).map_err(|_| bad("a redirect to something that is not a URL"))?;
+    let mut url = from.join(reference).map_err(|_| bad_answer("a redirect to something that is not a URL"))?;
     match (from.scheme(), url.scheme()) {
         ("https", "http") => {
             return Err(NetError::forbidden(from, "a redirect from https to http is not followed"));
         }
         (_, "http" | "https") if url.host().is_some() => {}
-        _ => return Err(bad("a redirect to something that is not http or https")),
+        _ => return Err(bad_answer("a redirect to something that is not http or https")),
     }
     let (user, password) = if is_same_server(from, &url) { (from.username(), from.password()) } else { ("", None) };
     // These fail only for URLs without a host.

@@ -10,7 +10,7 @@ use slotpress_base::{Progress, clock};
 use slotpress_format::{ArchiveName, parse_number};
 
 use super::content_range::ContentRange;
-use super::request::{RequestParts, check_encoding, header_text, send, status_error};
+use super::request::{RequestTemplate, check_encoding, header_text, send, status_error};
 use super::{Client, NetError, Url, show_url, stores};
 
 /// Limit on how far in the future a modification time may be. Later times are ignored, because the
@@ -98,12 +98,12 @@ impl Client {
     pub fn head(&self, url: &Url, progress: &dyn Progress) -> Result<Remote, NetError> {
         self.block_on(progress, async {
             let scope = self.scope(self.trusts_urls.then_some(url));
-            let mut parts = RequestParts::new(Method::HEAD);
-            let (mut response, mut final_url) = send(self, &scope, url, &parts).await?;
+            let mut template = RequestTemplate::new(Method::HEAD);
+            let (mut response, mut final_url) = send(self, &scope, url, &template).await?;
             if matches!(response.status(), StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
-                parts.method = Method::GET;
-                parts.headers.insert(RANGE, HeaderValue::from_static("bytes=0-0"));
-                (response, final_url) = send(self, &scope, url, &parts).await?;
+                template.method = Method::GET;
+                template.headers.insert(RANGE, HeaderValue::from_static("bytes=0-0"));
+                (response, final_url) = send(self, &scope, url, &template).await?;
             }
             let remote = match parse_head(url, final_url, &response) {
                 Err(error) if url.scheme() == stores::SCHEME => return Err(self.explain_refusal(url, error).await),

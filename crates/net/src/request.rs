@@ -8,13 +8,14 @@ use tokio::time::timeout;
 use super::redirect::{REDIRECTS_MAX, Scope, resolve_redirect};
 use super::{Client, NetError, NetErrorKind, Url, stores};
 
-pub struct RequestParts<'a> {
+/// A request that is sent to a URL, and to each URL to which that redirects.
+pub struct RequestTemplate<'a> {
     pub method: Method,
     pub headers: HeaderMap,
     pub body: Option<&'a [u8]>,
 }
 
-impl RequestParts<'_> {
+impl RequestTemplate<'_> {
     pub fn new(method: Method) -> Self {
         Self { method, headers: HeaderMap::new(), body: None }
     }
@@ -39,18 +40,18 @@ pub async fn send(
     client: &Client,
     scope: &Scope<'_>,
     first_url: &Url,
-    parts: &RequestParts<'_>,
+    template: &RequestTemplate<'_>,
 ) -> Result<(Response, Url), NetError> {
     let mut url = first_url.clone();
     for _ in 0..=REDIRECTS_MAX {
         // Each request is signed anew, since downloads may take longer than a signature is valid.
         let (signed_url, http_client) = match url.scheme() {
-            stores::SCHEME => (client.sign_url(&parts.method, &url).await?, client.http_client()),
+            stores::SCHEME => (client.sign_url(&template.method, &url).await?, client.http_client()),
             _ => (url.clone(), client.inner.http_client(scope.reach(&url)?)),
         };
         check_clock(&signed_url)?;
-        let mut request = http_client.request(parts.method.clone(), signed_url).headers(parts.headers.clone());
-        if let Some(body) = parts.body {
+        let mut request = http_client.request(template.method.clone(), signed_url).headers(template.headers.clone());
+        if let Some(body) = template.body {
             request = request.body(body.to_vec());
         }
         let limit = client.inner.options.head_timeout;
@@ -65,7 +66,7 @@ pub async fn send(
         let is_redirect = match response.status() {
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
             // These turn POST into GET, which would be a different request.
-            StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => parts.body.is_none(),
+            StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => template.body.is_none(),
             _ => false,
         };
         if !is_redirect {

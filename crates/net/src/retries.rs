@@ -72,11 +72,11 @@ impl Retries {
         pause = pause.min(remaining_time);
         failures.pause_until = now.checked_add(pause);
         if failures.count == 2 {
-            let now = time_of_day(clock::now());
+            let time = time_of_day(clock::now());
             let pause = pause.as_secs_f32();
-            let end = self.give_up_after.as_secs_f32();
+            let give_up_after = self.give_up_after.as_secs_f32();
             progress.warn(&format!(
-                "{now}: {error}: asking again in {pause} s, and giving up after {end} s without success"
+                "{time}: {error}: asking again in {pause} s, and giving up after {give_up_after} s without success"
             ));
         }
         true

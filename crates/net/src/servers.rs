@@ -453,8 +453,8 @@ fn select_names(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
             None => {}
         }
     }
-    for (number, names) in by_base.into_values().take(BASES_MAX).enumerate() {
-        let max = if number < FULL_ARCHIVES_MAX { INCREMENTALS_PER_BASE_MAX } else { 1 };
+    for (rank, names) in by_base.into_values().take(BASES_MAX).enumerate() {
+        let max = if rank < FULL_ARCHIVES_MAX { INCREMENTALS_PER_BASE_MAX } else { 1 };
         selected.extend(names.into_iter().take(max));
     }
     selected

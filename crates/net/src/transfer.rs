@@ -12,9 +12,10 @@ use tokio::time::{sleep, timeout};
 
 use super::options::BYTES_PER_SECOND_MIN;
 use super::remote::{content_length, content_range, last_modified, strong_etag};
-use super::request::{RequestParts, check_encoding, send, status_error};
+use super::request::{RequestTemplate, check_encoding, send, status_error};
 use super::{Client, NetError, NetErrorKind, Remote, Url};
 
+/// Body of a response, while it arrives.
 #[derive(Debug)]
 pub struct Body {
     /// True if the server sends the whole file, whatever was requested.
@@ -40,21 +41,21 @@ impl Client {
     pub fn open(&self, remote: &Remote, range: Option<Range<u64>>, progress: &dyn Progress) -> Result<Body, NetError> {
         self.block_on(progress, async {
             let scope = self.scope(remote.named_by_operator.then_some(&remote.requested_url));
-            let mut parts = RequestParts::new(Method::GET);
-            let headers = &mut parts.headers;
+            let mut template = RequestTemplate::new(Method::GET);
+            let headers = &mut template.headers;
             if let Some(range) = &range {
                 // HTTP cannot express an empty range.
                 if range.is_empty() {
                     let why = "an empty range cannot be requested";
                     return Err(NetError::bad_answer(&remote.url, why));
                 }
-                let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
-                headers.insert(RANGE, header_value(&remote.url, &text)?);
+                let requested_range = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
+                headers.insert(RANGE, header_value(&remote.url, &requested_range)?);
                 if let Some(validator) = remote.etag.as_ref().or(remote.last_modified.as_ref()) {
                     headers.insert(IF_RANGE, header_value(&remote.url, validator)?);
                 }
             }
-            let (response, url) = send(self, &scope, &remote.url, &parts).await?;
+            let (response, url) = send(self, &scope, &remote.url, &template).await?;
             body_from_response(remote, range.as_ref(), url, response)
         })
     }
@@ -129,7 +130,7 @@ fn body_from_response(
     url: Url,
     response: Response,
 ) -> Result<Body, NetError> {
-    let bad = |why: &str| NetError::bad_answer(&url, why);
+    let bad_answer = |why: &str| NetError::bad_answer(&url, why);
     let headers = response.headers();
     let mut length_bytes = content_length(&url, headers)?;
     let mut total_bytes = length_bytes;
@@ -139,16 +140,16 @@ fn body_from_response(
         (StatusCode::PARTIAL_CONTENT, Some(requested)) => {
             let sent = content_range(&url, headers)?;
             if sent.range != *requested {
-                return Err(bad("sent a range other than the requested one"));
+                return Err(bad_answer("sent a range other than the requested one"));
             }
             let range_bytes = range_bytes(requested);
             if length_bytes.is_some_and(|length| length != range_bytes) {
-                return Err(bad("the length of the response is not that of the range"));
+                return Err(bad_answer("the length of the response is not that of the range"));
             }
             length_bytes = Some(range_bytes);
             total_bytes = sent.total_bytes;
         }
-        (StatusCode::PARTIAL_CONTENT, None) => return Err(bad("sent a range that was not requested")),
+        (StatusCode::PARTIAL_CONTENT, None) => return Err(bad_answer("sent a range that was not requested")),
         _ => return Err(status_error(&url, &response)),
     }
     check_encoding(&url, &response)?;

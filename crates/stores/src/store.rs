@@ -239,16 +239,16 @@ impl Store {
             return Err(Error::failed(message)
                 .with_hint("split what is written: fewer archives in a target, fewer files of an export"));
         }
-        let put = match &self.backend {
+        let outcome = match &self.backend {
             Backend::Dir(dir) => dir.put_small_file(name, bytes, condition, progress)?,
             Backend::S3(s3) => {
                 let url = s3.url_of(name);
                 s3.with_retries(progress, || s3.bucket.put_small_file(&url, bytes, headers, condition))?
             }
         };
-        let found = self.get_small_file(name, SMALL_BYTES_MAX, progress)?;
-        match (put, found) {
-            (_, Some(found)) if found.bytes == bytes => Ok(PutOutcome::Done),
+        let written_file = self.get_small_file(name, SMALL_BYTES_MAX, progress)?;
+        match (outcome, written_file) {
+            (_, Some(file)) if file.bytes == bytes => Ok(PutOutcome::Done),
             (PutOutcome::Done, None) => {
                 let message =
                     format!("{} does not exist, although the target reported it as written", self.location_of(name));

@@ -223,7 +223,7 @@ fn a_failing_server_uses_up_only_its_own_repetitions() {
 #[test]
 fn slots_that_the_cluster_has_not_reached_are_ignored() {
     let mut selection = Offers::OneServer.selection();
-    selection.ranking.slot = Some(100);
+    selection.ranking.cluster_slot = Some(100);
     selection.add_offers([offer(Some(1), Some(20), 60), offer(Some(1), Some(20), 1_000_000_000_000_000)]);
     let full = selection.choose_archives(&selection.best().expect("a candidate")).full;
     assert_eq!(selection.newest_incremental_on(&full).map(|newest| newest.name.slot), Some(60));

@@ -133,13 +133,13 @@ fn an_unconfirmed_archive_that_appears_is_left_out() {
     full_only.retain(|name, _| name.starts_with("snapshot-"));
     let trusted = serve(&full_only, TransferMode::Ranges);
     for command in ["fetch", "bootstrap"] {
-        let all = files.clone();
-        let first = full_only.clone();
+        let all_files = files.clone();
+        let first_files = full_only.clone();
         let get_count = AtomicUsize::new(0);
         let server = Server::start(move |request, stream| {
             let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
             let gets = if is_get { get_count.fetch_add(1, Relaxed) + 1 } else { get_count.load(Relaxed) };
-            respond(if gets > 0 { &all } else { &first }, TransferMode::Ranges, request, stream)
+            respond(if gets > 0 { &all_files } else { &first_files }, TransferMode::Ranges, request, stream)
         });
         let dir = temp_dir();
         let output_flag = if command == "fetch" { "-o" } else { "--ledger" };

@@ -18,7 +18,7 @@ fn requested_bytes(server: &Server, length: u64) -> u64 {
 }
 
 /// The first server sends two thirds of the archive, and then only errors. The next run requests only the
-/// bytes that have not arrived from another server.
+/// missing bytes, from another server.
 #[test]
 fn a_download_resumes_where_it_ended() {
     let files = larger_archive();

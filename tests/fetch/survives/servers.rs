@@ -26,7 +26,7 @@ fn bytes_before_a_stall_are_kept() {
         let Some(range) = request.range().filter(|range| range.end - range.start > 100_000) else {
             return file(request, stream, &served, &etag(&served));
         };
-        if stalls.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
+        if stalls.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1)).is_err() {
             return file(request, stream, &served, &etag(&served));
         }
         let end = range.end.min(served.len() as u64);
@@ -56,7 +56,7 @@ fn bytes_before_a_stall_are_kept() {
     assert!(sent_bytes < length as u64 + 4 * 1024 * 1024, "{sent_bytes} of {length}");
 }
 
-/// During the fetch, a different archive gets the name on the only server.
+/// During the fetch, the only server replaces the archive with a different one of the same name.
 #[test]
 fn an_archive_that_is_replaced_during_a_fetch_is_not_mixed() {
     let first = full(&archives(&["--zstd-level", "1"]));

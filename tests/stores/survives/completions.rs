@@ -41,7 +41,7 @@ fn end_by_signal(mut child: Child, signal: Signal) {
     child.wait().expect("ended");
 }
 
-/// A signal ends the run, before the store has joined the parts or after.
+/// A signal ends the run before or after the store has joined the parts.
 #[test]
 fn a_run_that_ends_during_the_completion_loses_nothing() {
     needs!("versitygw");
@@ -78,7 +78,7 @@ fn a_run_that_ends_during_a_comparison_loses_nothing() {
     assert_published_after_repair("comparing", &gateway, &setup, &archive);
 }
 
-/// The completion fails, or the request that looks for its result.
+/// The completion fails, or the request that checks its result does.
 #[test]
 fn a_completion_that_fails_is_repeated_later() {
     needs!("versitygw");

@@ -43,8 +43,8 @@ pub fn accept(
         && name.compression != compression
     {
         let extension = compression.extension();
-        let named = name.compression.extension();
-        return Err(rejection(format!("the archive is a .{extension}, but its name says .{named}")));
+        let named_extension = name.compression.extension();
+        return Err(rejection(format!("the archive is a .{extension}, but its name says .{named_extension}")));
     }
     let tail = Tail::read(source)?;
     let root = tail.as_ref().and_then(|tail| Some(tail.hashes.as_ref()?.root));

@@ -165,9 +165,9 @@ mod tests {
             let identity = ArchiveIdentity { length_bytes: Some(1000), etag, last_modified: None, root };
             let journal = DownloadJournal { identity, ranges };
             let dir = tempfile::tempdir().expect("a directory");
-            let kept = KeptDir::open(dir.path()).expect("opened");
-            journal.write(&kept, "journal").expect("written");
-            prop_assert_eq!(DownloadJournal::read(&kept, "journal").expect("read"), Some(journal));
+            let kept_dir = KeptDir::open(dir.path()).expect("opened");
+            journal.write(&kept_dir, "journal").expect("written");
+            prop_assert_eq!(DownloadJournal::read(&kept_dir, "journal").expect("read"), Some(journal));
             prop_assert_eq!(std::fs::read_dir(dir.path()).expect("read").count(), 1);
         }
 

@@ -1,7 +1,7 @@
 //! Mirrors: the servers that offer one archive. Records whether each server is usable, and how many
 //! bytes it sent.
 //!
-//! Archives of the same name need not have the same bytes. A file gets bytes only from servers that
+//! Archives of the same name need not have the same bytes. A file receives bytes only from servers that
 //! are known to have the same archive.
 
 use std::ops::Range;
@@ -16,7 +16,7 @@ use slotpress_base::{Error, Progress, Result};
 use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Remote, show_url};
 
-/// A request that brought this many new bytes shows that its server works, even if the transfer broke
+/// A request that transferred this many new bytes shows that its server works, even if the transfer broke
 /// off afterwards. At the minimum rate, they arrive in a minute.
 const ENOUGH_BYTES: u64 = 64 * 1024;
 

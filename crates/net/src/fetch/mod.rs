@@ -33,7 +33,7 @@ use crate::{NetError, NetErrorKind};
 
 pub const STREAMS_DEFAULT: usize = 8;
 
-/// Largest number of connections at a time. Servers may take more for an attack.
+/// Largest number of connections at a time. Servers may mistake more for an attack.
 pub const STREAMS_MAX: usize = 64;
 
 /// Limits of a download.
@@ -42,12 +42,12 @@ pub const STREAMS_MAX: usize = 64;
 #[warn(missing_docs)]
 pub struct FetchLimits {
     /// Number of connections at a time, over all servers: 1 to 64; other numbers are
-    /// replaced by the nearest allowed one. A server without ranges gets one connection. Default: 8.
+    /// replaced by the nearest allowed one. For a server without ranges, it is always 1. Default: 8.
     pub streams: usize,
     /// Limit on the length of an archive, in bytes. Default: 4 TiB, Agave's limit for what an
     /// unpacked archive takes on disk.
     pub max_bytes: u64,
-    /// Largest number of bytes that one request asks for. Requests get smaller towards the end of
+    /// Largest number of bytes that one request asks for. Requests become smaller towards the end of
     /// the archive, down to a sixteenth of this. Default: 16 MiB, large enough that the time between two
     /// requests does not matter, and small enough that a reader does not wait long for the next bytes.
     pub piece_bytes_max: u64,
@@ -83,7 +83,7 @@ pub enum DownloadFault {
     Lost,
     /// The bytes are damaged, or belong to a different archive than the requested one.
     Wrong,
-    /// The server failed for too long, or its responses make no sense.
+    /// The server failed for too long, or its responses are invalid.
     Failed,
 }
 

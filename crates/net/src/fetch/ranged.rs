@@ -28,7 +28,7 @@ const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Returns the length of the next piece when `remaining_bytes` remain. Pieces get shorter towards the end,
+/// Returns the length of the next piece when `remaining_bytes` remain. Pieces become shorter towards the end,
 /// because `restore` must still read the last pieces after their last bytes have arrived.
 fn piece_bytes(remaining_bytes: u64, limits: &FetchLimits) -> u64 {
     let max = limits.piece_bytes_max.max(1);

@@ -1,4 +1,4 @@
-//! Fetches the end of an archive, before all else: its index gives the position and the hash of
+//! Fetches the end of an archive, before all else: its index contains the position and the hash of
 //! each frame. Also decides, by these hashes, which bytes of an earlier run are kept.
 
 use std::ops::Range;

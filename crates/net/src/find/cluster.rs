@@ -129,21 +129,22 @@ impl ClusterAnswers {
         progress: &dyn Progress,
     ) -> Result<()> {
         let call = |method: &str, params: Value, bytes_max| client.call_rpc(url, method, params, bytes_max, progress);
-        let bad = |why: &str| Error::from(NetError::bad_answer(url, why));
+        let bad_answer = |why: &str| Error::from(NetError::bad_answer(url, why));
         let facts = &mut self.facts;
-        let genesis = call("getGenesisHash", json!([]), RPC_BYTES_MAX)?;
-        let genesis = genesis.as_str().and_then(|text| text.parse().ok());
-        let genesis: Hash = genesis.ok_or_else(|| bad("no genesis hash"))?;
+        let answer = call("getGenesisHash", json!([]), RPC_BYTES_MAX)?;
+        let parsed_hash = answer.as_str().and_then(|text| text.parse().ok());
+        let genesis_hash: Hash = parsed_hash.ok_or_else(|| bad_answer("no genesis hash"))?;
         if let Some(expected) = facts.genesis_hash
-            && expected != genesis
+            && expected != genesis_hash
         {
             let server = show_url(url);
-            let message = format!("{server} serves another cluster: its genesis hash is {genesis}, not {expected}");
+            let message =
+                format!("{server} serves another cluster: its genesis hash is {genesis_hash}, not {expected}");
             return Err(Error::failed(message).with_hint("give RPC servers of one cluster only"));
         }
-        facts.genesis_hash = Some(genesis);
-        let slot = call("getSlot", json!([{"commitment": "confirmed"}]), RPC_BYTES_MAX)?;
-        let slot = slot.as_u64().ok_or_else(|| bad("getSlot: no slot"))?;
+        facts.genesis_hash = Some(genesis_hash);
+        let answer = call("getSlot", json!([{"commitment": "confirmed"}]), RPC_BYTES_MAX)?;
+        let slot = answer.as_u64().ok_or_else(|| bad_answer("getSlot: no slot"))?;
         facts.slot = facts.slot.max(Some(slot));
         // Not every server answers the following requests, and none is required.
         if self.slot_time.is_none()
@@ -160,7 +161,8 @@ impl ClusterAnswers {
                     self.nodes.extend(serde_json::from_value::<ClusterNode>(node).ok());
                 }
             }
-            Ok(_) => notes.push(format!("could not get peers from an RPC server: {}", bad("getClusterNodes: no list"))),
+            Ok(_) => notes
+                .push(format!("could not get peers from an RPC server: {}", bad_answer("getClusterNodes: no list"))),
             Err(error) => notes.push(format!("could not get peers from an RPC server: {error}")),
         }
         progress.check()

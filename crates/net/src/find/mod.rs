@@ -244,7 +244,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
         }
     }
     let mut ranking = Ranking {
-        slot: report.cluster.slot,
+        cluster_slot: report.cluster.slot,
         max_age: options.max_age,
         wants_incremental: options.incremental,
         restore_bytes_per_second: options.restore_bytes_per_second,
@@ -262,7 +262,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     slot_time = slot_time.or(ranking.offers.iter().find_map(|offer| offer.slot_time));
     slot_time = slot_time.or_else(|| read_local_slot_time(&options.sources));
     // This takes a few requests, so it is done only if ages are required or shown.
-    if ranking.slot.is_none() && (options.max_age.is_some() || options.read_bank_times) {
+    if ranking.cluster_slot.is_none() && (options.max_age.is_some() || options.read_bank_times) {
         let named_offers = ranking.offers.iter_mut().filter(|offer| offer.is_named_by_operator());
         slot_time = slot_time.or(read_bank_time(client, named_offers, progress)?);
     }

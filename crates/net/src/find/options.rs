@@ -25,7 +25,7 @@ pub struct FindOptions {
     #[setters(into)]
     pub cluster: Option<Cluster>,
     /// Largest age of the state at boot; states of unknown age are refused too. Default: `None`,
-    /// which refuses a state older than 135 minutes if an RPC server tells the current slot.
+    /// which refuses a state older than 135 minutes if an RPC server reports the current slot.
     #[setters(into, strip_option)]
     pub max_age: Option<MaxAge>,
     /// Looks for incremental archives too. Default: true.

@@ -48,11 +48,12 @@ pub struct RankedCandidates {
     pub stale: Vec<Candidate>,
 }
 
-/// Input of the ranking: what sources offer, and facts of their cluster.
+/// Ranks candidates by what sources offer, and by facts about their cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
     pub offers: Vec<Offer>,
-    pub slot: Option<u64>,
+    /// Current slot of the cluster, according to RPC servers.
+    pub cluster_slot: Option<u64>,
     pub slot_time: SlotTime,
     /// Ages of banks according to their bank files, with their slots.
     pub ages: Vec<(u64, Duration)>,
@@ -66,7 +67,7 @@ pub struct Ranking {
 impl Ranking {
     /// True if the cluster may have reached the slot of an offer. Always true without an RPC server.
     pub fn is_plausible(&self, offer: &Offer) -> bool {
-        self.slot.is_none_or(|slot| offer.name.slot <= slot.saturating_add(FUTURE_SLOTS_MAX))
+        self.cluster_slot.is_none_or(|slot| offer.name.slot <= slot.saturating_add(FUTURE_SLOTS_MAX))
     }
 
     /// Computes ages from the times in the offers' bank files.
@@ -79,8 +80,8 @@ impl Ranking {
     /// counts as older than the next newer one by the time of the slots between them. Returns `None` if the
     /// bank is newer than all banks of known age.
     pub fn age(&self, slot: u64) -> Option<Duration> {
-        if let Some(now) = self.slot {
-            return Some(self.slot_time.duration(now.saturating_sub(slot)));
+        if let Some(cluster_slot) = self.cluster_slot {
+            return Some(self.slot_time.duration(cluster_slot.saturating_sub(slot)));
         }
         let not_older = self.ages.iter().filter_map(|(known_slot, age)| Some((known_slot.checked_sub(slot)?, *age)));
         let (slots, age) = not_older.min_by_key(|(slots, _)| *slots)?;
@@ -97,7 +98,7 @@ impl Ranking {
     fn is_stale(&self, candidate: &Candidate) -> bool {
         let is_limited = self.max_age.is_some();
         match candidate.expected_age {
-            Some(age) => (is_limited || self.slot.is_some()) && age > self.max_age(),
+            Some(age) => (is_limited || self.cluster_slot.is_some()) && age > self.max_age(),
             None => is_limited,
         }
     }
@@ -107,14 +108,14 @@ impl Ranking {
         let pairs = self.combine_offers(node);
         // Uses only the slots of pairs that may still be tried: a lying server's slot that has
         // failed must not add the same delay to every other candidate.
-        let newest = self.slot.or(pairs.iter().map(OfferPair::slot).max());
+        let newest = self.cluster_slot.or(pairs.iter().map(OfferPair::slot).max());
         let mut candidates: Vec<Candidate> = pairs.into_iter().map(|pair| self.estimate(pair, newest, node)).collect();
         // If the operator named an archive by URLs, these are used in the given order.
         if node.requested.is_some() {
             return RankedCandidates { candidates, stale: Vec::new() };
         }
-        // Among equal ranks, prefers fewer bytes to fetch, then sources that the operator named,
-        // newer slots, fewer faults, and last the order of names.
+        // Among equal ages, prefers fewer bytes to fetch, then sources that the operator named, newer slots,
+        // and fewer faults. The locations make the order unique.
         candidates.sort_by_cached_key(|candidate| {
             let faults = candidate.offers().map(|offer| node.count_faults(offer)).sum::<usize>();
             (
@@ -153,8 +154,8 @@ impl Ranking {
         let restore_time = time_at_rate(total_bytes(pair.offers()), self.restore_bytes_per_second);
         let preparation_time = fetch_time.saturating_add(restore_time);
         let expected_age = age.map(|age| age.saturating_add(preparation_time));
-        let age_slots = match self.slot {
-            Some(now) => Some(now.saturating_sub(slot)),
+        let age_slots = match self.cluster_slot {
+            Some(cluster_slot) => Some(cluster_slot.saturating_sub(slot)),
             None => age.map(|age| self.slot_time.slots_in(age)),
         };
         Candidate {
@@ -338,12 +339,12 @@ mod tests {
     }
 
     prop_compose! {
-        fn pair_facts()(
-            age_ms in 0u64..1 << 45,
-            local_bytes in proptest::option::of(0u64..1 << 45),
-            fetch_bytes in proptest::option::of(0u64..1 << 45),
-            fetch_bytes_per_second in proptest::option::of(0u64..1 << 45),
-            restore_bytes_per_second in 1u64..1 << 40,
+        fn pair_facts(max: u64)(
+            age_ms in 0..max,
+            local_bytes in proptest::option::of(0..max),
+            fetch_bytes in proptest::option::of(0..max),
+            fetch_bytes_per_second in proptest::option::of(0..max),
+            restore_bytes_per_second in 0..max,
         ) -> PairFacts {
             PairFacts { age_ms, local_bytes, fetch_bytes, fetch_bytes_per_second, restore_bytes_per_second }
         }
@@ -475,7 +476,7 @@ mod tests {
     proptest! {
         #[test]
         fn older_larger_and_slower_is_never_younger_at_boot(
-            facts in pair_facts(),
+            facts in pair_facts(1 << 45),
             difference in 1u64..1 << 40,
         ) {
             let add = |number: Option<u64>| number.map(|number| number + difference);
@@ -495,14 +496,8 @@ mod tests {
         }
 
         #[test]
-        fn ages_do_not_overflow(age_ms in any::<u64>(), bytes in any::<u64>(), rate in any::<u64>(), restore_bytes_per_second in any::<u64>()) {
-            let _ = age_at_boot(PairFacts {
-                age_ms,
-                local_bytes: Some(bytes),
-                fetch_bytes: Some(bytes),
-                fetch_bytes_per_second: Some(rate),
-                restore_bytes_per_second,
-            });
+        fn ages_do_not_overflow(facts in pair_facts(u64::MAX)) {
+            let _ = age_at_boot(facts);
         }
 
         #[test]

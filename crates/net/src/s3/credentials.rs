@@ -57,8 +57,8 @@ impl Profile {
     /// # Errors
     /// `AWS_PROFILE` names a missing profile, or a file cannot be read.
     pub fn from_environment() -> Result<Self> {
-        let named = env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty());
-        let name = named.as_deref().unwrap_or("default");
+        let named_profile = env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty());
+        let name = named_profile.as_deref().unwrap_or("default");
         let path = |variable: &str, default_name: &str| match env::var_os(variable) {
             Some(path) => Some(PathBuf::from(path)),
             None => env::var_os("HOME").map(|home| PathBuf::from(home).join(".aws").join(default_name)),
@@ -69,7 +69,7 @@ impl Profile {
         let config = headings.iter().find_map(|heading| profile::find_section(&config, heading));
         let credentials = profile::find_section(&credentials, name);
         if config.is_none() && credentials.is_none() {
-            return match named {
+            return match named_profile {
                 Some(_) => Err(Error::usage(format!("AWS_PROFILE is {name:?}, a profile that no file has")).with_hint(
                     "profiles are in ~/.aws/config and ~/.aws/credentials, or where AWS_CONFIG_FILE and \
                                 AWS_SHARED_CREDENTIALS_FILE say",

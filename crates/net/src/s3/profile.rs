@@ -20,7 +20,7 @@ pub fn find_section(text: &str, heading: &str) -> Option<Section> {
                 section.get_or_insert_default();
             }
         } else if is_in_section && let Some((key, value)) = line.split_once('=') {
-            let value = value.split_once(" #").map_or(value, |(value, _)| value);
+            let (value, _comment) = value.split_once(" #").unwrap_or((value, ""));
             section.get_or_insert_default().insert(key.trim().to_lowercase(), value.trim().to_string());
         }
     }

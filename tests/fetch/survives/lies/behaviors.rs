@@ -90,7 +90,7 @@ pub fn half_whole(state: &ServerState, request: &Request, stream: &mut TcpStream
     send_whole(state, request, stream, &state.archive.right[..state.archive.right.len() / 2])
 }
 
-/// Sends half without a length: only the end of the connection shows the end of the file.
+/// Sends half without a length: only the end of the connection marks the end of the file.
 pub fn half_without_length(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     head(stream, "200 OK", &[("Connection", "close")])?;
     if request.method == "GET" {
@@ -158,9 +158,9 @@ pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStre
     // True if the client has closed this connection.
     let is_closed = |stream: &TcpStream| {
         stream.set_nonblocking(true).expect("set");
-        let end = stream.peek(&mut [0]);
+        let peeked_bytes = stream.peek(&mut [0]);
         stream.set_nonblocking(false).expect("set");
-        end.is_ok_and(|bytes| bytes == 0)
+        peeked_bytes.is_ok_and(|bytes| bytes == 0)
     };
     // Leaves out the end of the file, which comes first over one connection.
     let end_max = state.archive.right.len() as u64 * 3 / 4;

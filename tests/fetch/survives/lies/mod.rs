@@ -102,10 +102,10 @@ fn check_lie(lie: &Lie) -> Result<usize, String> {
             let length = named_bytes.map(|bytes| bytes.len());
             return Err(format!("a file of {length:?} bytes has the name: {context}{:?}", relative_paths(&out)));
         }
-        let sent: usize = servers.iter().map(LyingServer::sent_bytes).sum();
+        let sent_bytes: usize = servers.iter().map(LyingServer::sent_bytes).sum();
         // No run may fetch the archive many times over.
-        if sent > 5 * archive.right.len() + (4 << 20) {
-            return Err(format!("{sent} bytes were sent: {context}"));
+        if sent_bytes > 5 * archive.right.len() + (4 << 20) {
+            return Err(format!("{sent_bytes} bytes were sent: {context}"));
         }
     }
     Ok(lie.runs.len())

@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(240);
 fn random_scripts_end_with_an_archive_or_nothing() {
     let seed = number_from_env("LIES_SEED", 1);
     let first = number_from_env("LIES_FIRST", 0);
-    let mut named = 0;
+    let mut named_count = 0;
     let count = number_from_env("LIES_SCRIPTS", 60);
     for number in first..first + count {
         let mut rng = SeededRng::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
@@ -26,12 +26,12 @@ fn random_scripts_end_with_an_archive_or_nothing() {
             let _ = sender.send(script::run(&bytes));
         });
         match receiver.recv_timeout(TIMEOUT) {
-            Ok(count) => named += count,
+            Ok(count) => named_count += count,
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("seed {seed}, script {number} does not end"),
             Err(mpsc::RecvTimeoutError::Disconnected) => {}
         }
         assert!(running.join().is_ok(), "seed {seed}, script {number} fails");
     }
-    println!("{count} scripts, {named} runs with an archive at the end");
-    assert!(named > 0, "none of {count} scripts has ended with an archive");
+    println!("{count} scripts, {named_count} runs with an archive at the end");
+    assert!(named_count > 0, "none of {count} scripts has ended with an archive");
 }

@@ -482,21 +482,21 @@ pub fn run(bytes: &[u8]) -> usize {
         let stop = if run == 0 { script.stop_after_bytes } else { None };
         let stop = stop.map_or_else(StopAfterBytes::never, |after| StopAfterBytes(AtomicI64::new(after)));
         let fetched = slotpress::net::fetch(&client, &options, &stop);
-        let found = fs::read(&path).ok();
+        let file_bytes = fs::read(&path).ok();
         let context = || {
-            let found = found.as_deref().map(|found| {
+            let description = file_bytes.as_deref().map(|bytes| {
                 let equal_bytes =
-                    |archive: &[u8]| found.iter().zip(archive).take_while(|(found, byte)| found == byte).count();
+                    |archive: &[u8]| bytes.iter().zip(archive).take_while(|(byte, expected)| byte == expected).count();
                 let [right, other] = [&archives.right, &archives.other].map(|archive| equal_bytes(archive));
-                format!("{} bytes, the first {right} as in the archive, {other} as in the other", found.len())
+                format!("{} bytes, the first {right} as in the archive, {other} as in the other", bytes.len())
             });
-            format!("run {run}: {:?}, found {found:?}: {script:?}", fetched.as_ref().map(|_| ()))
+            format!("run {run}: {:?}, file {description:?}: {script:?}", fetched.as_ref().map(|_| ()))
         };
-        let is_whole = found
+        let is_whole = file_bytes
             .as_ref()
-            .is_some_and(|found| *found == archives.right || (*found == archives.other && !script.expects_root));
+            .is_some_and(|bytes| *bytes == archives.right || (*bytes == archives.other && !script.expects_root));
         assert!(fetched.is_err() || is_whole, "the file with the name is no archive: {}", context());
-        assert!(is_whole || found.is_none() || found == before, "another file has the name: {}", context());
+        assert!(is_whole || file_bytes.is_none() || file_bytes == before, "another file has the name: {}", context());
         let names = fs::read_dir(dir.path()).expect("a directory").map(|entry| entry.expect("an entry").file_name());
         let names: BTreeSet<String> = names.map(|name| name.into_string().expect("text")).collect();
         let is_expected = |name: &String| name == NAME || name.starts_with("slotpress-fetch-");

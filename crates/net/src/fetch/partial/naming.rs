@@ -58,24 +58,26 @@ impl Publishable for PartialFile {
     }
 
     fn publish(&self, name: &str) -> Result<PathBuf> {
-        let to = self.dir.path_of(name);
+        let final_path = self.dir.path_of(name);
         if self.state.lock().accepted.is_none() || name != self.archive_name() {
             return Err(Error::failed(format!("{} was not accepted as {name}", self.path.escaped())));
         }
         self.file.sync_all().or_path("write", &self.path)?;
         let renamed = self.dir.rename_no_replace(&self.name, name);
         renamed.map_err(|error| match error {
-            Errno::EXIST => already_exists_error(&to).with_hint("move it away, or fetch into another directory"),
-            _ => Error::io("publish", &to, &error.into()),
+            Errno::EXIST => {
+                already_exists_error(&final_path).with_hint("move it away, or fetch into another directory")
+            }
+            _ => Error::io("publish", &final_path, &error.into()),
         })?;
-        let file = FileStat::from(rustix::fs::fstat(&self.file).or_path("read", &to)?);
+        let file = FileStat::from(rustix::fs::fstat(&self.file).or_path("read", &final_path)?);
         let entry = self.dir.stat_entry(name)?;
         if !entry.is_some_and(|entry| entry.is_same(&file)) {
-            return Err(changed_error(&to));
+            return Err(changed_error(&final_path));
         }
         self.dir.sync()?;
         remove_journal(&self.dir, &self.name)?;
-        Ok(to)
+        Ok(final_path)
     }
 
     fn remove(&self) -> Result<()> {
