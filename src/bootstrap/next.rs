@@ -221,23 +221,23 @@ impl Selection {
             fulls.retain(|full| self.node.allows(incremental, Some(&full.location())));
         }
         let full = ChosenArchive::from_offer(&candidate.full, &fulls);
-        let place = candidate.full.location();
-        Attempt { full, incremental: incremental.map(|offer| self.choose_incremental(offer, &place)) }
+        let location = candidate.full.location();
+        Attempt { full, incremental: incremental.map(|offer| self.choose_incremental(offer, &location)) }
     }
 
-    /// Returns an incremental archive on the full archive at `full_place`, with all places that have it.
-    fn choose_incremental(&self, incremental: &Offer, full_place: &str) -> ChosenArchive {
+    /// Returns an incremental archive on the full archive at `full_location`, with all places that have it.
+    fn choose_incremental(&self, incremental: &Offer, full_location: &str) -> ChosenArchive {
         let mut allowed: Vec<&Offer> = self.ranking.offers.iter().collect();
-        allowed.retain(|offer| self.node.allows(offer, Some(full_place)));
+        allowed.retain(|offer| self.node.allows(offer, Some(full_location)));
         ChosenArchive::from_offer(incremental, &allowed)
     }
 
     /// Returns the newest incremental archive on the full archive in use.
     pub fn newest_incremental_on(&self, full: &ChosenArchive) -> Option<ChosenArchive> {
-        let place = full.first_location();
+        let location = full.first_location();
         let ranking = &self.ranking;
-        let newest = ranking.newest_incremental_on(&full.name, &place, &self.node, None)?;
-        Some(self.choose_incremental(newest, &place))
+        let newest = ranking.newest_incremental_on(&full.name, &location, &self.node, None)?;
+        Some(self.choose_incremental(newest, &location))
     }
 
     /// Records why the newest archive of an attempt is not used.
@@ -251,9 +251,9 @@ impl Selection {
             // The source no longer has the archive that it offered. Another source may still have it.
             // Asking again finds the new archive.
             FaultReason::PublishedAgain if may_repeat => {
-                let place = failed.first_location();
+                let location = failed.first_location();
                 let offers = &mut self.ranking.offers;
-                offers.retain(|offer| offer.name != failed.name || offer.location() != place);
+                offers.retain(|offer| offer.name != failed.name || offer.location() != location);
             }
             _ => self.exclude(attempt, reason, error),
         }
@@ -322,17 +322,17 @@ impl Selection {
         let is_one_of_two = is_refused && attempt.incremental.is_some() && !attempt.full.is_in_place;
         let failed = FailedArchive {
             name: newest.name.clone(),
-            place: (*reason != FaultReason::Unconfirmed).then(|| newest.first_location()),
+            location: (*reason != FaultReason::Unconfirmed).then(|| newest.first_location()),
             is_in_place: newest.is_in_place,
             // If the content is wrong, the same bytes are wrong from any source. If a source does
             // not send the bytes, another one may.
             root: if is_refused { newest.root } else { None },
-            full_place: is_one_of_two.then(|| attempt.full.first_location()),
+            full_location: is_one_of_two.then(|| attempt.full.first_location()),
             why: one_line(&error.to_string()),
         };
-        if let FaultReason::Unusable(places) = reason {
-            for place in places {
-                let elsewhere = FailedArchive { place: Some(place.clone()), ..failed.clone() };
+        if let FaultReason::Unusable(locations) = reason {
+            for location in locations {
+                let elsewhere = FailedArchive { location: Some(location.clone()), ..failed.clone() };
                 if elsewhere != failed {
                     self.node.failed.push(elsewhere);
                 }

@@ -48,27 +48,27 @@ impl ExpectedState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedArchive {
     pub name: ArchiveName,
-    /// URL without secrets, or path. `None` if all archives of this name are bad.
-    pub place: Option<String>,
+    /// Its URL without secrets, or its path. `None` if all archives of this name are bad.
+    pub location: Option<String>,
     /// True if the archive lies in the archives directory. No other archive of its name can be fetched then.
     pub is_in_place: bool,
     /// Root of its frame hashes. An archive with the same root is bad wherever it is.
     pub root: Option<Root>,
-    /// Place of the full archive with which this incremental one failed, if either may be wrong. The
+    /// Location of the full archive with which this incremental one failed, if either may be wrong. The
     /// archive is bad only together with that full archive.
-    pub full_place: Option<String>,
+    pub full_location: Option<String>,
     pub why: String,
 }
 
 impl FailedArchive {
     fn server(&self) -> Option<&str> {
-        self.place.as_deref().and_then(server_of)
+        self.location.as_deref().and_then(server_of)
     }
 
     fn covers(&self, offer: &Offer) -> bool {
         let has_same_root = self.root.is_some() && self.root == offer.root;
-        let is_same_place = || self.place.as_ref().is_none_or(|place| *place == offer.location());
-        self.name == offer.name && (self.is_in_place || has_same_root || is_same_place())
+        let is_same_location = || self.location.as_ref().is_none_or(|location| *location == offer.location());
+        self.name == offer.name && (self.is_in_place || has_same_root || is_same_location())
     }
 }
 
@@ -93,13 +93,13 @@ pub struct Node {
 
 impl Node {
     /// True if an offer may be tried. A full archive must not have failed. An incremental archive must not
-    /// have failed with the full archive at `full_place`, and fewer than [`PAIR_FAULTS_MAX`] other ones of its
+    /// have failed with the full archive at `full_location`, and fewer than [`PAIR_FAULTS_MAX`] other ones of its
     /// server may have failed with it.
-    pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
+    pub fn allows(&self, offer: &Offer, full_location: Option<&str>) -> bool {
         let mut failed_pairs = Vec::new();
         for failed in &self.failed {
-            let is_pair = failed.full_place.is_some() && failed.full_place.as_deref() == full_place;
-            if failed.covers(offer) && (is_pair || failed.full_place.is_none()) {
+            let is_pair = failed.full_location.is_some() && failed.full_location.as_deref() == full_location;
+            if failed.covers(offer) && (is_pair || failed.full_location.is_none()) {
                 return false;
             }
             if is_pair {
@@ -109,8 +109,8 @@ impl Node {
         if failed_pairs.len() < PAIR_FAULTS_MAX {
             return true;
         }
-        let place = offer.location();
-        let Some(server) = server_of(&place) else { return true };
+        let location = offer.location();
+        let Some(server) = server_of(&location) else { return true };
         failed_pairs.iter().filter(|failed| failed.server() == Some(server)).count() < PAIR_FAULTS_MAX
     }
 
@@ -129,11 +129,11 @@ impl Node {
         if self.failed.is_empty() {
             return 0;
         }
-        let place = offer.location();
-        let Some(server) = server_of(&place) else { return 0 };
-        let is_fault = |failed: &&FailedArchive| match &failed.full_place {
-            Some(full_place) => {
-                server_of(full_place) == Some(server) && (offer.is_full() || failed.server() == Some(server))
+        let location = offer.location();
+        let Some(server) = server_of(&location) else { return 0 };
+        let is_fault = |failed: &&FailedArchive| match &failed.full_location {
+            Some(full_location) => {
+                server_of(full_location) == Some(server) && (offer.is_full() || failed.server() == Some(server))
             }
             None => failed.server() == Some(server),
         };
@@ -143,18 +143,21 @@ impl Node {
     /// Returns the error for a run that has no candidate left: its last error, and the reasons why the
     /// other archives failed.
     pub fn no_source_error(&self, last: &Error) -> Error {
-        let in_place = self.failed.iter().filter(|failed| failed.is_in_place).find_map(|failed| failed.place.as_ref());
+        let in_place =
+            self.failed.iter().filter(|failed| failed.is_in_place).find_map(|failed| failed.location.as_ref());
         let hint = match (in_place, last.hint()) {
             (_, Some(hint)) if last.kind() == ErrorKind::Unsupported => hint.to_string(),
-            (Some(place), _) => format!("move {place} away, so that the archive of another source can be fetched"),
+            (Some(location), _) => {
+                format!("move {location} away, so that the archive of another source can be fetched")
+            }
             (None, Some(hint)) => hint.to_string(),
             (None, None) => "give other sources, or try again later".to_string(),
         };
         if self.failed.len() < 2 {
             return last.clone().with_hint(hint);
         }
-        let reasons = self.failed.iter().map(|failed| match &failed.place {
-            Some(place) if !failed.why.contains(place) => format!("{place}: {}", failed.why),
+        let reasons = self.failed.iter().map(|failed| match &failed.location {
+            Some(location) if !failed.why.contains(location) => format!("{location}: {}", failed.why),
             _ => failed.why.clone(),
         });
         Error::new(last.kind(), list_reasons("no source is left", reasons)).with_hint(hint)
@@ -162,8 +165,8 @@ impl Node {
 }
 
 /// Returns the scheme, host and port of a URL; `None` for a path.
-fn server_of(place: &str) -> Option<&str> {
-    let (scheme, rest) = place.split_once("://")?;
+fn server_of(location: &str) -> Option<&str> {
+    let (scheme, rest) = location.split_once("://")?;
     let host_bytes = rest.find('/').unwrap_or(rest.len());
-    place.get(..scheme.len().saturating_add(3).saturating_add(host_bytes))
+    location.get(..scheme.len().saturating_add(3).saturating_add(host_bytes))
 }

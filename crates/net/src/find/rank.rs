@@ -217,12 +217,12 @@ impl Ranking {
         self.wants_incremental && !is_enough && node.requested.is_none()
     }
 
-    /// Returns the newest incremental archive on the full archive at `full_place`, from one source
+    /// Returns the newest incremental archive on the full archive at `full_location`, from one source
     /// or any.
     pub fn newest_incremental_on(
         &self,
         full: &ArchiveName,
-        full_place: &str,
+        full_location: &str,
         node: &Node,
         source: Option<&String>,
     ) -> Option<&Offer> {
@@ -231,7 +231,7 @@ impl Ranking {
         }
         let usable = self.offers.iter().filter(|offer| {
             let is_wanted = offer.builds_on(full) && node.expected.matches(&offer.name);
-            is_wanted && source.is_none_or(|source| *source == offer.source) && node.allows(offer, Some(full_place))
+            is_wanted && source.is_none_or(|source| *source == offer.source) && node.allows(offer, Some(full_location))
         });
         // Among equal slots, the choice must not depend on the order of offers.
         usable.max_by_key(|offer| {
