@@ -21,12 +21,12 @@ use super::partial::PartialFile;
 use crate::{NetError, NetErrorKind};
 
 /// Longest frame that is read into memory to compare its hash. A frame of 32 MiB of tar is shorter
-/// even if zstd cannot compress it. Archives with longer frames are fetched without comparing
-/// hashes.
+/// even if zstd cannot compress it. If an archive has a longer frame, all frames are compared with their
+/// hashes only after the download.
 const FRAME_BYTES_MAX: u64 = 40 * 1024 * 1024;
 
 /// Limit on the end of an archive (frame hashes, index, seek table) that is fetched before the rest.
-/// If the end is longer, frames are compared with their hashes only after the download.
+/// If the end is longer, frames are also compared only after the download.
 const TAIL_BYTES_MAX: u64 = 512 << 20;
 
 impl Download {
