@@ -41,14 +41,14 @@ pub struct Clusterer {
     records: Vec<Range<u32>>,
     /// Sort key of each record; the lowest bits are its index in `records`.
     keys: Vec<u64>,
-    addresses: Vec<u64>,
+    address_hashes: Vec<u64>,
     table: Vec<u64>,
 }
 
 /// Width of a record's index in a key. A record has at least 136 bytes, so a frame of 32 MiB holds
 /// fewer than 2^18 records.
-const NUMBER_BITS: u32 = 18;
-const RECORDS_MAX: usize = 1 << NUMBER_BITS;
+const INDEX_BITS: u32 = 18;
+const RECORDS_MAX: usize = 1 << INDEX_BITS;
 
 impl Clusterer {
     /// Finds the records of `piece`, which starts at `piece_offset` in a storage of `storage_bytes`.
@@ -64,7 +64,7 @@ impl Clusterer {
     ) -> RecordPosition {
         self.records.clear();
         self.keys.clear();
-        self.addresses.clear();
+        self.address_hashes.clear();
         let piece_end = piece_offset + piece.len() as u64;
         let mut offset = match position {
             RecordPosition::Ended | RecordPosition::GivenUp => return RecordPosition::Ended,
@@ -112,8 +112,8 @@ impl Clusterer {
                     return self.give_up();
                 }
                 let data = &piece[start + RECORD_HEADER_BYTES..start + length as usize];
-                self.keys.push(sort_key(header, data) << NUMBER_BITS | self.records.len() as u64);
-                self.addresses
+                self.keys.push(sort_key(header, data) << INDEX_BITS | self.records.len() as u64);
+                self.address_hashes
                     .push(hash_pair(u64_at(header, field::PUBKEY.start), u64_at(header, field::PUBKEY.end - 8)));
                 self.records.push(start as u32..(stored_end - piece_offset) as u32);
             }
@@ -127,25 +127,25 @@ impl Clusterer {
         RecordPosition::GivenUp
     }
 
-    /// Copies the piece given to [`Self::walk`] into `to`, which has the same length. Sorts the
-    /// records, and zeroes meaningless bytes. If two records have the same address, their order tells
-    /// which is newer: then copies the piece unchanged, and returns false.
-    pub fn copy_sorted(&mut self, piece: &[u8], to: &mut [u8]) -> bool {
+    /// Copies the piece that [`Self::walk`] has read into `output`, which has the same length. Sorts
+    /// the records, and zeroes meaningless bytes. If two records have the same address, their order
+    /// shows which is newer: copies the piece unchanged in this case, and returns false.
+    pub fn copy_sorted(&mut self, piece: &[u8], output: &mut [u8]) -> bool {
         let (Some(first), Some(last)) = (self.records.first().cloned(), self.records.last().cloned()) else {
-            to.copy_from_slice(piece);
+            output.copy_from_slice(piece);
             return true;
         };
         if self.has_address_twice() {
-            to.copy_from_slice(piece);
+            output.copy_from_slice(piece);
             return false;
         }
         let mut copied = first.start as usize;
-        to[..copied].copy_from_slice(&piece[..copied]);
+        output[..copied].copy_from_slice(&piece[..copied]);
         // The last record of a storage may lack its padding. It stays last, since lengths would
         // change otherwise.
-        let is_cut = last.len() % 8 != 0;
-        let sorted = self.keys.len() - usize::from(is_cut);
-        self.keys[..sorted].sort_unstable();
+        let is_last_unpadded = last.len() % 8 != 0;
+        let sortable = self.keys.len() - usize::from(is_last_unpadded);
+        self.keys[..sortable].sort_unstable();
         let range_of = |key: &u64| {
             let range = &self.records[(*key as usize) & (RECORDS_MAX - 1)];
             range.start as usize..range.end as usize
@@ -155,7 +155,7 @@ impl Clusterer {
                 prefetch(piece, range.start, range.len().min(COPY_AHEAD_BYTES_MAX));
             }
             let record = &piece[range_of(key)];
-            let copy = &mut to[copied..copied + record.len()];
+            let copy = &mut output[copied..copied + record.len()];
             copy.copy_from_slice(record);
             copied += record.len();
             if let Some(header) = copy.first_chunk_mut::<RECORD_HEADER_BYTES>() {
@@ -165,35 +165,35 @@ impl Clusterer {
             let data_end = RECORD_HEADER_BYTES + u64_at(record, field::DATA_LEN.start) as usize;
             copy[data_end..].fill(0);
         }
-        to[copied..].copy_from_slice(&piece[copied..]);
+        output[copied..].copy_from_slice(&piece[copied..]);
         true
     }
 
     /// True if two records have the same address, judged by 64-bit hashes. If two hashes collide,
     /// the piece stays unchanged, which costs only compression.
     fn has_address_twice(&mut self) -> bool {
-        let bits = (self.addresses.len() * 2).next_power_of_two().trailing_zeros().max(4);
+        let bits = (self.address_hashes.len() * 2).next_power_of_two().trailing_zeros().max(4);
         self.table.clear();
         self.table.resize(1 << bits, 0);
         let mask = self.table.len() - 1;
-        for address in &self.addresses {
+        for hash in &self.address_hashes {
             // Zero marks an empty place of the table.
-            let address = (*address).max(1);
-            let mut index = (address >> (64 - bits)) as usize;
+            let hash = (*hash).max(1);
+            let mut index = (hash >> (64 - bits)) as usize;
             while self.table[index] != 0 {
-                if self.table[index] == address {
+                if self.table[index] == hash {
                     return true;
                 }
                 index = (index + 1) & mask;
             }
-            self.table[index] = address;
+            self.table[index] = hash;
         }
         false
     }
 }
 
 /// Finds the first record of a piece from the middle of a storage, when the bytes before the piece
-/// are not available. Tries every aligned offset, and takes the one that begins the longest chain
+/// are not available. Tries every aligned offset, and chooses the one that begins the longest chain
 /// of records.
 #[cfg(feature = "levels")]
 pub fn find_position(piece: &[u8], piece_offset: u64, storage_bytes: u64) -> RecordPosition {
@@ -252,7 +252,7 @@ const HASH_BITS: u32 = START_BITS - PREFIX_BITS;
 const MAGNITUDE_BITS: u32 = 6;
 const MANTISSA_BITS: u32 = START_BITS - MAGNITUDE_BITS;
 const KEY_BITS: u32 = LENGTH_BITS + OWNER_BITS + START_BITS;
-const _: () = assert!(KEY_BITS == 46);
+const _: () = assert!(KEY_BITS + INDEX_BITS == u64::BITS);
 
 /// Computes a key that places similar records side by side. It has the data length, the owner, and
 /// the first 32 bytes of data (for example the mint of a token account, or the kind and authority
@@ -345,7 +345,7 @@ mod tests {
         ];
         let account = (0u8..4, prop_oneof![Just(0), any::<u64>()], any::<bool>(), data, any::<u8>());
         proptest::collection::vec(account, 0..40).prop_map(|accounts| {
-            let number = |(number, (owner, lamports, is_executable, data, noise))| Account {
+            let with_address = |(number, (owner, lamports, is_executable, data, noise))| Account {
                 address: number as u16 + 1,
                 owner,
                 lamports,
@@ -353,7 +353,7 @@ mod tests {
                 data,
                 noise,
             };
-            accounts.into_iter().enumerate().map(number).collect()
+            accounts.into_iter().enumerate().map(with_address).collect()
         })
     }
 
@@ -406,8 +406,9 @@ mod tests {
             prop_assert!(is_sorted);
             prop_assert_eq!(sorted_records(&storage), sorted_records(&clustered));
             // Records with other meaningless bytes give the same result.
-            let quiet: Vec<Account> = accounts.iter().map(|account| Account { noise: 0, ..account.clone() }).collect();
-            prop_assert_eq!(cluster(&self::storage(&quiet, is_last_padded)).0, clustered.clone());
+            let noiseless = accounts.iter().map(|account| Account { noise: 0, ..account.clone() });
+            let noiseless = self::storage(&noiseless.collect::<Vec<_>>(), is_last_padded);
+            prop_assert_eq!(cluster(&noiseless).0, clustered.clone());
             prop_assert_eq!(cluster(&clustered).0, clustered, "clustering again changes nothing");
         }
 
@@ -458,8 +459,8 @@ mod tests {
     #[test]
     fn records_with_one_address_keep_their_order() {
         let account = Account { address: 1, owner: 9, lamports: 5, is_executable: false, data: vec![1; 9], noise: 3 };
-        let twice = [account.clone(), Account { owner: 1, data: Vec::new(), ..account }];
-        let storage = storage(&twice, true);
+        let versions = [account.clone(), Account { owner: 1, data: Vec::new(), ..account }];
+        let storage = storage(&versions, true);
         assert_eq!(cluster(&storage), (storage, false));
     }
 

@@ -11,7 +11,7 @@ use slotpress_base::{
 use slotpress_format::{BankFile, ENTRY_BYTES_MAX, FieldReader, READ_BUFFER_BYTES, StatusCache, parse_status_cache};
 use slotpress_read::{Documents, Failures, ParsedBank, Rule, judge_documents};
 
-const WRITE_ANOTHER: &str = "the bank snapshot is damaged: let the validator write another one";
+const REWRITE_HINT: &str = "the bank snapshot is damaged: let the validator write another one";
 
 pub fn read_status_cache_during<R>(
     path: &Path,
@@ -30,18 +30,18 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
     panic_point("status cache");
     let file = open_file(path)?;
     let length = file.metadata().or_path("read", path)?.len();
-    let what = format!("the status cache {}", path.escaped());
+    let description = format!("the status cache {}", path.escaped());
     if length > ENTRY_BYTES_MAX {
         let [length, max] = [length, ENTRY_BYTES_MAX].map(quantity::bytes);
-        let message = format!("{what} has {length}, and no file of a snapshot has more than {max}");
-        return Err(Error::damaged(message).with_hint(WRITE_ANOTHER));
+        let message = format!("{description} has {length}, and no file of a snapshot has more than {max}");
+        return Err(Error::damaged(message).with_hint(REWRITE_HINT));
     }
     let input = BufReader::with_capacity(READ_BUFFER_BYTES, InterruptibleReader::new(file, progress));
     // The bank's slot is not known yet, so any slot is accepted here (`u64::MAX`).
     // `judge_bank_snapshot` compares the slots.
-    let cache = parse_status_cache(FieldReader::new(input, length, what), u64::MAX);
+    let cache = parse_status_cache(FieldReader::new(input, length, description), u64::MAX);
     progress.check()?;
-    cache.map_err(|error| error.with_hint(WRITE_ANOTHER))
+    cache.map_err(|error| error.with_hint(REWRITE_HINT))
 }
 
 /// Refuses a bank file or status cache that Agave or Firedancer would refuse when it boots from the
@@ -52,5 +52,5 @@ pub fn judge_bank_snapshot(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let slot = bank.bank.slot;
     let documents = Documents { bank: Some(Ok(bank)), status_cache: Some(Ok(cache)), version: None };
     let judged = judge_documents(documents, Some(slot), &Failures::with_refused(Rule::is_refused));
-    judged.map(drop).map_err(|error| error.with_hint(WRITE_ANOTHER))
+    judged.map(drop).map_err(|error| error.with_hint(REWRITE_HINT))
 }

@@ -159,8 +159,8 @@ fn no_memory_error() -> Error {
         .with_hint("raise the limit (ulimit -v, MemoryMax of the service), or use fewer threads")
 }
 
-fn zstd_error(doing: &str, code: usize) -> Error {
-    Error::failed(format!("zstd cannot {doing}: {}", zstd_safe::get_error_name(code)))
+fn zstd_error(action: &str, code: usize) -> Error {
+    Error::failed(format!("zstd cannot {action}: {}", zstd_safe::get_error_name(code)))
 }
 
 pub struct FrameSummary {

@@ -19,12 +19,11 @@ pub struct EncodingOptions {
     pub codec: Codec,
     /// Bytes of tar in a frame, from 64 KiB to 32 MiB. Default: 8 MiB.
     pub frame_size_bytes: u64,
-    /// Number of compressing threads, 1 to 1024. Fewer start if `memory_bytes` is too small. If an
-    /// archive is made from other archives, about half as many more threads decode. Default: one per
-    /// core.
+    /// Number of compressing threads, 1 to 1024. Fewer start if `memory_bytes` is too small for all. If
+    /// the archive is made from other archives, about half as many additional threads decode. Default:
+    /// one per core.
     pub threads: usize,
-    /// Limit in bytes on the memory of all workers and of content that is read ahead. Fewer workers
-    /// start if it is too small. Default: none.
+    /// Limit in bytes on the memory of all workers and of content that is read ahead. Default: none.
     #[setters(into)]
     pub memory_bytes: Option<u64>,
     /// Page cache use and rate limit. Default: gentle on the page cache, without a rate limit.
@@ -57,9 +56,8 @@ impl EncodingOptions {
         match (memory_bytes.saturating_sub(other_bytes) / worker_bytes) as usize {
             0 => {
                 let [limit, needed] = [memory_bytes, worker_bytes + other_bytes].map(quantity::bytes);
-                let message =
-                    format!("a memory limit of {limit} does not suffice for one worker, which takes {needed}");
-                Err(Error::usage(message).with_hint("give more memory, smaller frames or a lower level"))
+                let message = format!("a memory limit of {limit} does not suffice for one worker: {needed} are needed");
+                Err(Error::usage(message).with_hint("allow more memory, or choose smaller frames or a lower level"))
             }
             workers => Ok(workers.min(threads)),
         }
@@ -70,7 +68,7 @@ impl EncodingOptions {
     /// [`AHEAD_BYTES_MAX`].
     ///
     /// # Errors
-    /// zstd's context cannot be allocated. A limit that is too small gives 0, not an error.
+    /// zstd's context cannot be allocated. If the limit is too small, returns 0 instead of an error.
     pub(crate) fn ahead_bytes(&self, workers: usize, other_bytes: u64) -> Result<u64> {
         let Some(memory_bytes) = self.memory_bytes else { return Ok(AHEAD_BYTES_MAX) };
         let worker_bytes = worker_memory_bytes(&self.codec, self.frame_size_bytes)?;
@@ -99,7 +97,7 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
         .with_hint("a frame has 64KiB to 32MiB"))
 }
 
-/// Returns the largest memory in bytes of one worker: its frame, a clustered copy of it, its
+/// Returns the most memory in bytes that one worker uses: for its frame, a clustered copy of it, its
 /// output buffers, and zstd's context. To measure the context, compresses a frame of zeros: the
 /// context's size depends only on level and frame size.
 ///
@@ -109,7 +107,7 @@ pub fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> 
     let mut compressor = FrameCompressor::new(codec)?;
     compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;
     let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;
-    // All workers share one more buffer. Counting one more for each worker errs on the safe side.
+    // All workers share one more buffer. It is counted for each worker, to be on the safe side.
     let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
     let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, frame_size_bytes);
     Ok(content_bytes + buffers * output_bytes + compressor.context_bytes() as u64)

@@ -109,8 +109,8 @@ impl FrameClusterer {
         if let Some(previous_rx) = link.previous_rx {
             // Fails if the previous frame was dropped.
             let Ok(carried) = previous_rx.recv() else { return Ok((tar, 0)) };
-            let Some(inside) = EntryParser::resume(carried.entry, carried.offset_bytes) else { return Ok((tar, 0)) };
-            parser = inside;
+            let Some(resumed) = EntryParser::resume(carried.entry, carried.offset_bytes) else { return Ok((tar, 0)) };
+            parser = resumed;
             entry = Some(carried.entry);
             position = carried.position;
         }
@@ -161,7 +161,7 @@ impl FrameClusterer {
     }
 }
 
-/// Returns about how many bytes of memory clustering takes per worker: a copy of the frame, and 60
+/// Returns about how many bytes of memory clustering needs per worker: a copy of the frame, and 60
 /// bytes per record. A record has at least 136 bytes.
 pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     match layout {
@@ -170,17 +170,17 @@ pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     }
 }
 
-pub(crate) fn warn_of_unclustered(storages: u64, progress: &dyn Progress) {
-    if storages > 0 {
+pub(crate) fn warn_of_unclustered(pieces: u64, progress: &dyn Progress) {
+    if pieces > 0 {
         progress.warn(&format!(
             "{} not clustered, but stored unchanged: invalid records, or an address that occurs twice",
-            count_of(storages, "storage")
+            count_of(pieces, "storage piece")
         ));
     }
 }
 
-/// Returns the first `length` bytes of a reusable buffer. If the buffer is too short, extends it
-/// with zeros.
+/// Returns the first `length` bytes of a reusable buffer. Extends the buffer with zeros if it is too
+/// short.
 pub fn content_buffer(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
     if buffer.len() < length {
         buffer.resize(length, 0);
@@ -210,8 +210,8 @@ mod tests {
         let mut tar = entry.header().to_vec();
         tar.extend_from_slice(&content);
         tar.resize(tar.len().next_multiple_of(512), 0);
-        for size in [513, 700, 1000, 1024, 4096, 9999, tar.len()] {
-            let frames: Vec<&[u8]> = tar.chunks(size).collect();
+        for frame_size in [513, 700, 1000, 1024, 4096, 9999, tar.len()] {
+            let frames: Vec<&[u8]> = tar.chunks(frame_size).collect();
             let mut linker = FrameLinker::new(RecordLayout::Clustered);
             let links: Vec<FrameLink> =
                 (0..frames.len()).map(|number| linker.link(number + 1 < frames.len())).collect();
@@ -229,15 +229,19 @@ mod tests {
             // Clusters each frame without its neighbours, as in a sample. Zeros at its start may
             // look like one more record, so one frame may differ.
             let mut different_frames = 0;
-            for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
-                let position = (number > 0).then(|| CarriedPosition::find(entry, (number * size) as u64, frame));
+            for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| frame_size >= 4096) {
+                let position = (number > 0).then(|| CarriedPosition::find(entry, (number * frame_size) as u64, frame));
                 let mut clusterer = FrameClusterer::default();
                 let (bytes, unclustered_pieces) =
                     clusterer.cluster(frame, FrameLink::without_neighbours(position)).expect("a frame");
-                assert_eq!((bytes.len(), unclustered_pieces), (linked.len(), 0), "frame {number} of {size} bytes");
+                assert_eq!(
+                    (bytes.len(), unclustered_pieces),
+                    (linked.len(), 0),
+                    "frame {number} of {frame_size} bytes"
+                );
                 different_frames += usize::from(bytes != linked);
             }
-            assert!(different_frames <= 1, "{different_frames} of {} frames of {size} bytes", frames.len());
+            assert!(different_frames <= 1, "{different_frames} of {} frames of {frame_size} bytes", frames.len());
             let whole = results.concat();
             assert_eq!(whole[..512], tar[..512]);
             let records = |bytes: &[u8]| {
@@ -251,7 +255,7 @@ mod tests {
                 records.sort();
                 records
             };
-            assert_eq!(records(&whole[512..512 + content.len()]), records(&content), "frames of {size} bytes");
+            assert_eq!(records(&whole[512..512 + content.len()]), records(&content), "frames of {frame_size} bytes");
         }
     }
 

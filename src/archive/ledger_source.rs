@@ -13,7 +13,7 @@ use slotpress_read::{ArchiveInput, Plan, Source};
 use super::{ArchiveOptions, HeldLedger, open_snapshot, plan_snapshot};
 
 /// Opens the state that `options` would archive, for commands that read archives. Ignores codec,
-/// frames and base slot. Holds the ledger's lock as long as the archive exists.
+/// frames and base slot. The ledger stays locked until the result is dropped.
 ///
 /// # Errors
 /// The ledger is in use, or its bank snapshot is not complete or not sound.
@@ -50,12 +50,12 @@ impl Source for LedgerSource {
     }
 
     fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        let number = self.ends.partition_point(|end| *end <= offset_bytes);
-        let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or_default();
-        let rest_bytes = self.length_bytes().unwrap_or_default().saturating_sub(offset_bytes);
-        let length_bytes = rest_bytes.min(buf.len() as u64);
+        let index = self.ends.partition_point(|end| *end <= offset_bytes);
+        let start = index.checked_sub(1).and_then(|previous| self.ends.get(previous)).copied().unwrap_or_default();
+        let remaining_bytes = self.length_bytes().unwrap_or_default().saturating_sub(offset_bytes);
+        let length_bytes = remaining_bytes.min(buf.len() as u64);
         let span =
-            FrameSpan { first_entry: number as u64, offset_bytes: offset_bytes.saturating_sub(start), length_bytes };
+            FrameSpan { first_entry: index as u64, offset_bytes: offset_bytes.saturating_sub(start), length_bytes };
         let buf = buf.split_at_mut(length_bytes as usize).0;
         self.plan.fill(&span, buf).map_err(io::Error::other)?;
         Ok(buf.len())

@@ -22,23 +22,23 @@ pub fn frame_header() -> [u8; 7] {
 }
 
 /// Appends `content` as blocks. A block that would not shrink is stored uncompressed.
-pub fn append_blocks(content: &[u8], to: &mut Vec<u8>) {
+pub fn append_blocks(content: &[u8], output: &mut Vec<u8>) {
     for block in content.chunks(BLOCK_BYTES) {
-        let length_at = to.len();
-        let start = length_at + 4;
-        to.resize(start + get_maximum_output_size(block.len()), 0);
-        let compressed_bytes = compress_into(block, &mut to[start..]).unwrap_or(usize::MAX);
+        let length_offset = output.len();
+        let start = length_offset + 4;
+        output.resize(start + get_maximum_output_size(block.len()), 0);
+        let compressed_bytes = compress_into(block, &mut output[start..]).unwrap_or(usize::MAX);
         let is_raw = compressed_bytes >= block.len();
         if is_raw {
-            to.truncate(start);
-            to.extend_from_slice(block);
+            output.truncate(start);
+            output.extend_from_slice(block);
         } else {
-            to.truncate(start + compressed_bytes);
+            output.truncate(start + compressed_bytes);
         }
-        let length = (to.len() - start) as u32 | if is_raw { UNCOMPRESSED_FLAG } else { 0 };
-        to[length_at..start].copy_from_slice(&length.to_le_bytes());
-        let checksum = XxHash32::oneshot(0, &to[start..]);
-        to.extend_from_slice(&checksum.to_le_bytes());
+        let length = (output.len() - start) as u32 | if is_raw { UNCOMPRESSED_FLAG } else { 0 };
+        output[length_offset..start].copy_from_slice(&length.to_le_bytes());
+        let checksum = XxHash32::oneshot(0, &output[start..]);
+        output.extend_from_slice(&checksum.to_le_bytes());
     }
 }
 
@@ -53,14 +53,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
-        fn frames_decode(length in 0usize..9_000_000, noise in 0u8..3, part in 1usize..5_000_000) {
+        fn frames_decode(length in 0usize..9_000_000, noise in 0u8..3, piece_bytes in 1usize..5_000_000) {
             let mut state = 1u32;
-            let content: Vec<u8> = (0..length).map(|at| {
+            let content: Vec<u8> = (0..length).map(|index| {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                if noise == 0 { (at / 7) as u8 } else { (state >> 24) as u8 & (0xff >> (noise - 1)) }
+                if noise == 0 { (index / 7) as u8 } else { (state >> 24) as u8 & (0xff >> (noise - 1)) }
             }).collect();
             let mut frame = frame_header().to_vec();
-            content.chunks(part).for_each(|part| { append_blocks(part, &mut frame); });
+            content.chunks(piece_bytes).for_each(|piece| append_blocks(piece, &mut frame));
             frame.extend_from_slice(&END_MARK);
             let mut decoded = Vec::new();
             lz4_flex::frame::FrameDecoder::new(frame.as_slice()).read_to_end(&mut decoded).expect("a good frame");

@@ -2,9 +2,8 @@
 //! on all cores, and publishes the file.
 //!
 //! The archive's bytes depend only on the ledger, the settings and the version of slotpress, not on
-//! threads or timing.
-//! [`ArchiveOptions::base_slot`] makes it an incremental one, and [`preview_archive`] checks what can be
-//! checked without writing.
+//! threads or timing. With [`ArchiveOptions::base_slot`], the archive is incremental.
+//! [`preview_archive`] checks what can be checked without writing.
 
 pub(crate) mod cluster;
 mod documents;
@@ -55,8 +54,8 @@ pub struct ArchiveOptions {
     /// Slot of the bank snapshot to archive. Default: the slot of the newest complete one.
     #[setters(into)]
     pub slot: Option<u64>,
-    /// Slot of a full archive: makes an incremental archive based on it. Default: none, a full
-    /// archive.
+    /// Slot of the full archive on which the new archive, an incremental one, builds. Default: none,
+    /// which makes a full archive.
     #[setters(into)]
     pub base_slot: Option<u64>,
     /// Format, level, frames, threads and memory.
@@ -119,8 +118,8 @@ pub struct NewArchive {
     pub output_bytes: u64,
     /// Number of frames, without skippable ones.
     pub frames: u64,
-    /// Storages whose records kept their order although the layout is clustered. Counted once per
-    /// frame that holds a part. See [`RecordLayout::Clustered`].
+    /// Number of storages whose records kept their order although the layout is
+    /// [`RecordLayout::Clustered`]. A storage counts once for each frame that holds a part of it.
     pub unclustered_pieces: u64,
     /// Root of the archive: one hash that covers its length, the hashes of all frames, and the
     /// index. Only zstd archives have one.
@@ -134,7 +133,7 @@ pub struct NewArchive {
 }
 
 impl NewArchive {
-    /// Gives an archive its name, unless the run is interrupted, and describes it.
+    /// Publishes an archive under its name, unless the run is interrupted, and returns its description.
     pub(crate) fn publish(
         sink: &mut dyn Sink,
         name: ArchiveName,
@@ -222,8 +221,8 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
     Ok(ArchiveReport { archive, input_bytes, read_back, base, threads: planned.workers })
 }
 
-/// The lock of a ledger, and a watch over its bank snapshots, whose lists and bank file are read
-/// several times.
+/// Held while a ledger is read: its lock, and a watch over the page cache of its bank snapshots, whose
+/// lists and bank file are read several times.
 #[derive(Debug)]
 struct HeldLedger {
     _lock: Option<LedgerLock>,
@@ -332,17 +331,18 @@ impl<'a> PlannedArchive<'a> {
         on_frame: &mut dyn FnMut(&[u8], &FrameSummary) -> Result<()>,
     ) -> Result<()> {
         let encoding = &self.options.encoding;
-        let read = |PlannedFrame { span, .. }: &PlannedFrame, content: &mut Vec<u8>| {
-            encoding.io_policy.wait(span.length_bytes, progress);
-            self.plan.fill(span, content_buffer(content, span.length_bytes as usize))
+        let read = |frame: &PlannedFrame, content: &mut Vec<u8>| {
+            let length_bytes = frame.span.length_bytes;
+            encoding.io_policy.wait(length_bytes, progress);
+            self.plan.fill(&frame.span, content_buffer(content, length_bytes as usize))
         };
-        let reading = ItemReader {
+        let reader = ItemReader {
             is_cold: &|frame: &PlannedFrame| self.plan.is_cold(&frame.span),
             read: &read,
             item_bytes_max: encoding.frame_size_bytes,
             ahead_bytes_max: encoding.ahead_bytes(self.workers, 0)?,
         };
-        read_ahead(frames, &reading, |frames| encode_frames(frames, &encoding.codec, self.workers, progress, on_frame))
+        read_ahead(frames, &reader, |frames| encode_frames(frames, &encoding.codec, self.workers, progress, on_frame))
     }
 
     /// Finds the full archive of an incremental one in the output and the snapshots directory.
@@ -359,13 +359,13 @@ impl<'a> PlannedArchive<'a> {
 /// in them: the ledger was restored, and no validator has run on it since. They are archived whole, so
 /// the archive is somewhat larger. A preview does not give this warning.
 fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
-    let (storages, are) = match count {
+    let subject = match count {
         0 => return,
-        1 => ("storage", "is"),
-        _ => ("storages", "are"),
+        1 => "1 storage is".to_string(),
+        _ => format!("{count} storages are"),
     };
     progress.warn(&format!(
-        "{count} {storages} {are} longer than the bank file says, without obsolete records: this ledger was restored \
+        "{subject} longer than the bank file says, without obsolete records: this ledger was restored \
          and has not run since; the archive holds these in full, and is somewhat larger"
     ));
 }
@@ -381,19 +381,17 @@ fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()
     let is_base = |name: &&ArchiveName| name.base_slot.is_none() && name.slot < slot;
     let slots = in_dirs.chain(&in_store).filter(is_base).map(|name| name.slot);
     let snapshots_dir = options.paths.snapshots_dir().escaped();
-    let places = sink.location().into_iter().chain([snapshots_dir]);
-    let places = places.collect::<Vec<_>>().join(" or ");
+    let places = Vec::from_iter(sink.location().into_iter().chain([snapshots_dir])).join(" or ");
     let (message, hint) = match slots.max() {
         Some(newest) if newest == base_slot => return Ok(()),
-        Some(newest) => {
-            let found = format!("the newest full archive below slot {slot} in {places} is of slot {newest}");
-            (
-                format!("{found}, not of the base slot {base_slot}"),
-                format!(
-                    "use --base-slot {newest}; with another base, closed accounts may reappear (--force-base accepts that risk)"
-                ),
-            )
-        }
+        Some(newest) => (
+            format!(
+                "the newest full archive below slot {slot} in {places} is of slot {newest}, not of the base slot {base_slot}"
+            ),
+            format!(
+                "use --base-slot {newest}; with another base, closed accounts may reappear (--force-base accepts that risk)"
+            ),
+        ),
         None => (
             format!("there is no full archive of slot {base_slot} in {places}"),
             "put the full archive there, or use --force-base to continue without it".to_string(),

@@ -31,7 +31,7 @@ pub struct ArchivePreview {
     /// Estimated length of the archive in bytes, extrapolated from the sample. The index is
     /// not counted.
     pub estimated_bytes: u64,
-    /// Bytes of tar in the sample; for a small ledger, the whole tar stream.
+    /// Length of the sample, in bytes of tar. For a small ledger, the sample is the whole tar stream.
     pub sample_bytes: u64,
     /// Free bytes in the output directory's file system, without those reserved for root.
     pub free_bytes: u64,
@@ -41,7 +41,7 @@ impl ArchivePreview {
     /// Checks that the estimated size fits into the free space.
     ///
     /// # Errors
-    /// It does not.
+    /// It does not fit: [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace).
     pub fn check_room(&self) -> Result<()> {
         let dir = self.path.parent().unwrap_or(Path::new(".")).to_path_buf();
         Space { dir, needed_bytes: self.estimated_bytes, free_bytes: self.free_bytes }.check()

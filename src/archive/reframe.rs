@@ -23,7 +23,7 @@ const FRAMES_IN_FLIGHT: usize = 2;
 /// frames and two compressed ones of 16 MiB.
 const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 
-/// Returns the most memory in bytes that is needed in addition to the compressing workers'.
+/// Returns the most memory in bytes that is needed in addition to that of the compressing workers.
 pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
     DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_IN_FLIGHT as u64 + 2))
 }
@@ -39,7 +39,7 @@ struct FrameSender<'a> {
     pool: &'a BufferPool,
     linker: FrameLinker,
     is_inside_entry: bool,
-    is_unwanted: &'a AtomicBool,
+    is_input_unwanted: &'a AtomicBool,
 }
 
 impl FrameSender<'_> {
@@ -47,14 +47,14 @@ impl FrameSender<'_> {
         let link = self.linker.link(self.is_inside_entry);
         let frame = ReadFrame { content, link, pool: self.pool };
         if self.frames_tx.send(Ok(frame)).is_err() {
-            self.is_unwanted.store(true, Relaxed);
+            self.is_input_unwanted.store(true, Relaxed);
             return Err(Error::failed("the encoding side has stopped"));
         }
         Ok(self.pool.take())
     }
 }
 
-/// A frame that the reading side has filled.
+/// A frame that the reading side has filled, on its way to the encoding side.
 struct ReadFrame<'a> {
     content: Vec<u8>,
     link: FrameLink,
@@ -88,46 +88,46 @@ impl FrameFiller<'_> {
 }
 
 /// Runs `read`, which puts entries into frames, while `workers` threads compress the frames into
-/// `writer`. Sets `is_unwanted` once no more frames are taken. Ignores errors of `read` after that.
+/// `writer`. If the encoding side fails, sets `is_input_unwanted`, and ignores later errors of `read`.
 pub fn reframe<T: Send>(
     writer: &mut ArchiveWriter<'_>,
     encoding: &EncodingOptions,
     workers: usize,
-    is_unwanted: &AtomicBool,
+    is_input_unwanted: &AtomicBool,
     progress: &dyn Progress,
     read: impl FnOnce(&mut FrameFiller<'_>, &dyn Progress) -> Result<T> + Send,
 ) -> Result<T> {
     let pool = BufferPool::default();
     let (frames_tx, frames_rx) = bounded(FRAMES_IN_FLIGHT);
     // The encoding side counts written bytes, the reading side read bytes.
-    let reads = Forward::new(progress, |event| match event {
+    let read_progress = Forward::new(progress, |event| match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
         event => Some(event),
     });
-    let writes = Forward::new(progress, |event| match event {
+    let write_progress = Forward::new(progress, |event| match event {
         ProgressEvent::Bytes { output, .. } => Some(ProgressEvent::Bytes { input: 0, output }),
         event => Some(event),
     });
     let (read, encoded) = std::thread::scope(|scope| -> Result<_> {
         let pool = &pool;
-        let reads = &reads;
-        // Returns `None` if no more frames are taken.
+        let read_progress = &read_progress;
+        // Returns `None` if the encoding side has stopped.
         let fill_frames = move || -> Result<Option<T>> {
             let sender = FrameSender {
                 frames_tx: frames_tx.clone(),
                 pool,
                 linker: FrameLinker::new(encoding.codec.layout),
                 is_inside_entry: false,
-                is_unwanted,
+                is_input_unwanted,
             };
             let assembler = FrameAssembler::new(encoding.frame_size_bytes, pool.take());
             let mut filler = FrameFiller { assembler, sender };
-            let result = read(&mut filler, reads).and_then(|value| {
+            let result = read(&mut filler, read_progress).and_then(|value| {
                 filler.assembler.finish(&mut |frame| filler.sender.send(frame))?;
                 Ok(value)
             });
             match result {
-                Err(_) if is_unwanted.load(Relaxed) => Ok(None),
+                Err(_) if is_input_unwanted.load(Relaxed) => Ok(None),
                 Err(error) => {
                     let _ = frames_tx.send(Err(error.clone()));
                     Err(error)
@@ -138,10 +138,10 @@ pub fn reframe<T: Send>(
         let reading = spawn(scope, move || catch_panic(fill_frames))?;
         let mut write = |bytes: &[u8], frame: &FrameSummary| writer.write_frame(bytes, frame);
         let encoded =
-            catch_panic(|| encode_frames(frames_rx.into_iter(), &encoding.codec, workers, &writes, &mut write));
+            catch_panic(|| encode_frames(frames_rx.into_iter(), &encoding.codec, workers, &write_progress, &mut write));
         // After an error, stops the reading side, which may be waiting for a pipe into which
         // nobody writes.
-        is_unwanted.store(encoded.is_err(), Relaxed);
+        is_input_unwanted.store(encoded.is_err(), Relaxed);
         let read = reading.join().unwrap_or_else(|payload| Err(panic_error(payload.as_ref())));
         Ok((read, encoded))
     })?;

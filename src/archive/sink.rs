@@ -38,7 +38,8 @@ pub trait Destination {
         self.dir_path().map(EscapePath::escaped)
     }
 
-    /// Lists the archives in a store, one of which may be the base of an incremental archive.
+    /// Lists the archives in a store, one of which may be the base of an incremental archive. Lists
+    /// nothing for a directory or a stream.
     fn archives(&self) -> Result<Vec<ArchiveName>> {
         Ok(Vec::new())
     }
@@ -201,7 +202,7 @@ impl<'a> StoreSink<'a> {
         Self { store, replace: false, progress, begun: None }
     }
 
-    /// Permits replacing an archive of the same name, as [`DirSink::replace`].
+    /// Permits replacing an archive of the same name, as [`DirSink::replace`] does.
     #[must_use]
     pub fn replace(mut self, replace: bool) -> Self {
         self.replace = replace;
@@ -238,9 +239,11 @@ impl Destination for StoreSink<'_> {
     }
 
     fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {
-        let (mut upload, promised) = self.begun.take().ok_or_else(not_begun_error)?;
-        if promised != name {
-            return Err(Error::damaged(format!("the archive is named {promised}, but its content is that of {name}")));
+        let (mut upload, begun_name) = self.begun.take().ok_or_else(not_begun_error)?;
+        if begun_name != name {
+            return Err(Error::damaged(format!(
+                "the archive is named {begun_name}, but its content is that of {name}"
+            )));
         }
         upload.finish(self.progress)?;
         Ok(Some(self.store.location_of(name).into()))

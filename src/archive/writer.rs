@@ -73,7 +73,7 @@ impl<'a> ArchiveWriter<'a> {
                 let index = Index { writer, settings, frame_size_bytes, hashes, entries: entries.collect() };
                 let index = index.to_frame()?;
                 self.record_frame(&index, 0)?;
-                // An archive of 4 TiB in the smallest frames has half as many as the table can hold.
+                // An archive of 4 TiB in the smallest frames has half as many frames as the table can hold.
                 let table = seek_table_frame(&self.frames)
                     .ok_or_else(|| Error::failed("there are too many frames for a seek table"))?;
                 let length_bytes = self.written.length_bytes + (index.len() + table.len()) as u64;
