@@ -27,14 +27,14 @@ pub enum RecompressInput<'a> {
     },
 }
 
-impl<'s> RecompressInput<'s> {
+impl<'a> RecompressInput<'a> {
     /// Opens the archive and reads its first bytes. If `interrupt` asks to stop while a stream sends
     /// nothing, an error ends the waiting.
-    pub fn open(options: &RecompressOptions, interrupt: &'s dyn Progress) -> Result<Self> {
+    pub fn open(options: &RecompressOptions, interrupt: &'a dyn Progress) -> Result<Self> {
         match &options.archive {
             LocalArchive::File(path) => {
                 let _watch = options.encoding.io_policy.io_hint.watch([path]);
-                // The file is read in order. Its index serves only to tell the writer's settings.
+                // The file is read in order. Its index is used only for the settings of its writer.
                 let archive = OpenArchive::open(path, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
@@ -70,9 +70,11 @@ impl<'s> RecompressInput<'s> {
     }
 
     pub fn as_member(&self, base_slot: Option<u64>) -> PairMember<'_> {
-        let stream = || PairMember::new(Path::new(STANDARD_INPUT), None);
-        let as_member = self.archive().map_or_else(stream, |archive| PairMember::from_archive(archive, None));
-        PairMember { base_slot, ..as_member }
+        let member = match self.archive() {
+            Some(archive) => PairMember::from_archive(archive, None),
+            None => PairMember::new(Path::new(STANDARD_INPUT), None),
+        };
+        PairMember { base_slot, ..member }
     }
 
     pub fn length_bytes(&self) -> Option<u64> {

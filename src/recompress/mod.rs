@@ -1,8 +1,9 @@
 //! Recompresses an archive in one pass: decodes it, checks it, cuts it into new frames, compresses
 //! them, and publishes the result.
 //!
-//! The state of a running validator cannot be read, but the archives that it writes can be. The result is, byte for byte, what archiving the same entries in the same order would give.
-//! It gets its name only if the whole source is valid and matches its own name.
+//! The state of a running validator cannot be read, but the archives that it writes can be. The result
+//! equals, byte for byte, an archive that `archive` would make of the same entries in the same order. It
+//! gets its name only if the whole source is valid and matches its own name.
 
 mod base;
 mod input;
@@ -88,9 +89,9 @@ pub fn recompress(
     sink: &mut dyn Sink,
     progress: &dyn Progress,
 ) -> Result<RecompressReport> {
-    let is_unwanted = AtomicBool::new(false);
-    let interrupt = Until(|| is_unwanted.load(Relaxed) || progress.is_interrupted());
-    run::run(options, sink, &interrupt, &is_unwanted, progress).map_err(|error| match error.kind() {
+    let is_input_unwanted = AtomicBool::new(false);
+    let interrupt = Until(|| is_input_unwanted.load(Relaxed) || progress.is_interrupted());
+    run::run(options, sink, &interrupt, &is_input_unwanted, progress).map_err(|error| match error.kind() {
         // If the user interrupted a wait, the error is the interruption, not a failure of the pipe.
         ErrorKind::Failed => progress.check().err().unwrap_or(error),
         _ => error,

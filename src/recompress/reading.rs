@@ -28,7 +28,7 @@ pub fn decode(
     frames: &mut FrameFiller<'_>,
     threads: usize,
     state: Option<&StateBuilder>,
-    reads: &dyn Progress,
+    read_progress: &dyn Progress,
 ) -> Result<DecodedSource> {
     let failures = Failures::with_refused(Rule::is_refused_for_output);
     let seen_slots = SeenSlots::default();
@@ -37,7 +37,7 @@ pub fn decode(
         .with_records(records.as_ref())
         .with_sink();
     let input_bytes = AtomicU64::default();
-    let count = Forward::new(reads, |event| {
+    let counting_progress = Forward::new(read_progress, |event| {
         if let ProgressEvent::Bytes { input, .. } = event {
             input_bytes.fetch_add(input, Relaxed);
         }
@@ -45,7 +45,7 @@ pub fn decode(
     });
     // Decoding is two to three times as fast as compressing, so half as many decoders as compressors
     // can keep up, and need only half of the buffers.
-    let pass = ArchivePass::new(threads, &count).decoders(threads.div_ceil(2));
+    let pass = ArchivePass::new(threads, &counting_progress).decoders(threads.div_ceil(2));
     let mut reframing = ReframingSink { frames, is_left_out: false };
     let encoding = &job.options.encoding;
     let ahead_bytes = encoding.ahead_bytes(threads, decoding_side_bytes(encoding.frame_size_bytes))?;
@@ -58,9 +58,9 @@ pub fn decode(
     };
     failures.require_client()?;
     let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
-    let read_entries = entries.len();
+    let read_count = entries.len();
     entries.retain(|entry| !is_empty_storage(entry));
-    let empty_storages = (read_entries - entries.len()) as u64;
+    let empty_storages = (read_count - entries.len()) as u64;
     let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
     let is_from_firedancer = read.is_from_firedancer;
     Ok(DecodedSource { entries, bank, input_bytes, empty_storages, is_from_firedancer })

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use slotpress_base::{Error, EscapePath, Progress, Result, Space, Stage, Step, Stopwatch, hint, quantity};
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::front::{RECOMPRESSED, refuse_unless_agave_loads};
-use slotpress_read::{Assurance, Failures, StateBuilder, judge_expected, rule_against_agave};
+use slotpress_read::{ArchiveInput, Assurance, Failures, StateBuilder, judge_expected, rule_against_agave};
 
 use super::base::BaseArchive;
 use super::input::RecompressInput;
@@ -19,8 +19,8 @@ use crate::archive::reframe::{FrameFiller, decoding_side_bytes, reframe};
 use crate::archive::sink::Sink;
 use crate::archive::writer::{ArchiveWriter, WrittenArchive, count_storages, tar_stream_bytes};
 
-/// Limit on the size of the result, as a multiple of the source: archives compress to an eighth of
-/// their tar at best.
+/// Limit on the length of the result, as a multiple of the source's: at best, an archive has an eighth
+/// of the length of its tar.
 const RATIO_MAX: u64 = 8;
 
 #[derive(Clone, Copy)]
@@ -31,13 +31,13 @@ pub struct RecompressJob<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// Recompresses an archive. `interrupt` can end the wait for a stream. Sets `is_unwanted` once the rest
-/// of a stream is not needed.
+/// Recompresses an archive. `interrupt` can end the wait for a stream. If writing fails, sets
+/// `is_input_unwanted`, since the rest of a stream is not needed.
 pub fn run(
     options: &RecompressOptions,
     sink: &mut dyn Sink,
     interrupt: &dyn Progress,
-    is_unwanted: &AtomicBool,
+    is_input_unwanted: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<RecompressReport> {
     let stopwatch = Stopwatch::start();
@@ -48,26 +48,27 @@ pub fn run(
     check_arguments(options, sink, checks_state)?;
     let mut input = RecompressInput::open(options, interrupt)?;
     if let Some(archive) = input.archive() {
-        // Judge the archive as the full archive of a pair, whose bank file may lack stakes.
-        refuse_unless_agave_loads(archive, true)?;
+        // The archive may be the full archive of a pair, whose bank file may lack stakes.
+        let is_base = true;
+        refuse_unless_agave_loads(archive, is_base)?;
     }
-    let base = options.base.as_ref();
-    let base = base.map(|base| BaseArchive::open(base, input.as_member(base_slot), &encoding.io_policy)).transpose()?;
+    let member = input.as_member(base_slot);
+    let open_base = |base: &ArchiveInput| BaseArchive::open(base, member, &encoding.io_policy);
+    let base = options.base.as_ref().map(open_base).transpose()?;
     let job = RecompressJob { options, base: base.as_ref(), base_slot, progress };
     let compression = encoding.codec.compression();
     let name = input.name().map(|name| ArchiveName { compression, ..name.clone() });
     if let Some(name) = &name {
         sink.check_name(&name.to_string())?;
     }
-    if let (Some(dir), Some(length_bytes)) = (sink.dir_path(), input.length_bytes()) {
-        check_room(dir, length_bytes, progress)?;
+    if let (Some(dir), Some(source_bytes)) = (sink.dir_path(), input.length_bytes()) {
+        check_room(dir, source_bytes, progress)?;
     }
-    let length_bytes = input.length_bytes().unwrap_or_default();
-    let bytes_max = length_bytes.saturating_mul(RATIO_MAX);
+    let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
     sink.begin(name.as_ref(), bytes_max, encoding.io_policy.io_hint)?;
     job.announce_steps(&input, workers);
     let state = checks_state.then(|| job.begin_state_check(&input, sink.dir_path())).transpose()?;
-    let (decoded, written) = job.write(&mut input, sink, workers, state.as_ref(), is_unwanted)?;
+    let (decoded, written) = job.write(&mut input, sink, workers, state.as_ref(), is_input_unwanted)?;
     let slot = decoded.bank.slot;
     let hash = decoded.bank.snapshot_hash();
     let accounts = state.map(|state| job.finish_state_check(state, &decoded, &input, sink.file())).transpose()?;
@@ -102,16 +103,16 @@ impl RecompressJob<'_> {
         sink: &mut dyn Sink,
         workers: usize,
         state: Option<&StateBuilder>,
-        is_unwanted: &AtomicBool,
+        is_input_unwanted: &AtomicBool,
     ) -> Result<(DecodedSource, WrittenArchive)> {
         let encoding = &self.options.encoding;
         let mut writer = ArchiveWriter::new(sink, &encoding.codec);
-        let read = |frames: &mut FrameFiller<'_>, reads: &dyn Progress| {
-            decode(self, input, frames, workers, state, reads)
+        let read = |frames: &mut FrameFiller<'_>, read_progress: &dyn Progress| {
+            decode(self, input, frames, workers, state, read_progress)
                 .map_err(|error| error.with_place_if_damaged(input.path().escaped()))
         };
         let progress = self.progress;
-        let decoded = reframe(&mut writer, encoding, workers, is_unwanted, progress, read)?;
+        let decoded = reframe(&mut writer, encoding, workers, is_input_unwanted, progress, read)?;
         let note = decoded.is_from_firedancer.then_some(RECOMPRESSED);
         let entries = decoded.entries.iter().copied();
         let written = writer.finish(entries, note, encoding.frame_size_bytes)?;
@@ -140,8 +141,8 @@ fn check_arguments(options: &RecompressOptions, sink: &dyn Sink, checks_state: b
     Ok(())
 }
 
-/// Refuses a directory that has no room for half of the source, and warns if it has no room for all
-/// of it. The length of the result is known only at the end.
+/// Refuses a directory that has no room for half of the source's length, and warns if it has no room
+/// for all of it. The length of the result is known only at the end.
 fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<()> {
     Space::new(dir, source_bytes / 2)?.check()?;
     if let Err(error) = Space::new(dir, source_bytes)?.check() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use slotpress_base::{Error, ErrorKind, EscapePath, Result, Stage, hint};
-use slotpress_format::{Entry, EntryKind};
+
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::open_written;
 use slotpress_read::{
@@ -13,6 +13,7 @@ use slotpress_read::{
 use super::input::RecompressInput;
 use super::reading::DecodedSource;
 use super::run::RecompressJob;
+use crate::archive::writer::count_storages;
 
 impl RecompressJob<'_> {
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
@@ -42,8 +43,7 @@ impl RecompressJob<'_> {
         let base = self.base;
         let progress = self.progress;
         let threads = options.encoding.threads;
-        let is_storage = |entry: &&Entry| matches!(entry.kind, EntryKind::Storage { .. });
-        let first_of_base = decoded.entries.iter().filter(is_storage).count() as u32;
+        let base_first_storage = count_storages(&decoded.entries) as u32;
         if let Some(base) = base {
             accounts.begin_older_archive(threads)?;
             let incremental = PairMember { bank: Some(&decoded.bank), ..input.as_member(self.base_slot) };
@@ -60,7 +60,7 @@ impl RecompressJob<'_> {
         let checked = accounts.require_state(&decoded.bank, failures, threads, progress, &mut |task, wanted| {
             progress.stage(Stage::Subtracting, None);
             let records = AccountsPass::new(accounts, failures, task);
-            if wanted.iter().any(|number| *number < first_of_base) {
+            if wanted.iter().any(|number| *number < base_first_storage) {
                 // At the end, drops pages that single reads leave, since pieces of the index and of
                 // superseded records share pages.
                 let _watch = options.encoding.io_policy.io_hint.watch([path]);
@@ -72,24 +72,24 @@ impl RecompressJob<'_> {
                 read_archive_storages(&archive, 0, Some(wanted), &records, threads, progress)?;
             }
             if let Some(base) = base
-                && wanted.iter().any(|number| *number >= first_of_base)
+                && wanted.iter().any(|number| *number >= base_first_storage)
             {
                 let archive = &base.archive;
                 let wanted = Some(wanted);
-                read_archive_storages(archive, first_of_base, wanted, &records, threads, progress)?;
+                read_archive_storages(archive, base_first_storage, wanted, &records, threads, progress)?;
             }
             Ok(())
         });
         checked.map_err(|error| {
-            let is_complete = base.is_some() || input.name().is_some() || error.kind() != ErrorKind::Damaged;
+            let may_lack_base = base.is_none() && input.name().is_none() && error.kind() == ErrorKind::Damaged;
             let error = error.with_place_if_damaged(input.path().escaped());
-            if is_complete { error } else { error.with_hint(hint::GIVE_BASE) }
+            if may_lack_base { error.with_hint(hint::GIVE_BASE) } else { error }
         })
     }
 }
 
-/// Error for a stream into a stream: the state could be checked only after all bytes have left
-/// through the pipe, where they can neither be read again nor taken back.
+/// Makes the error for a stream into a stream: the state could be checked only after all bytes have
+/// left through the pipe, where they can neither be read again nor taken back.
 pub fn pipe_to_pipe_error() -> Error {
     Error::usage("a stream into a stream cannot be checked: bytes that were written to a pipe cannot be taken back")
         .with_hint(hint::WRITE_INTO_DIRECTORY)
