@@ -26,6 +26,7 @@ const MARK_BYTES: u64 = 4;
 
 #[derive(Debug, Default)]
 pub struct Changes {
+    /// Records of new and changed accounts in the new state.
     pub written: Marks,
     /// Records of the old state that the new state does not have, because their accounts changed or
     /// were closed.
@@ -49,15 +50,15 @@ impl Changes {
     ) -> Result<Self> {
         let mut changes = Self::default();
         let find = |sorted: &[StateItem]| PartitionChanges::find(sorted, old, new);
-        log.items.for_each_partition(threads, &find, &mut |found| {
-            changes.add(found);
+        log.items.for_each_partition(threads, &find, &mut |partition| {
+            changes.add(partition);
             changes.check_memory(memory_bytes)
         })?;
         Ok(changes)
     }
 
-    fn add(&mut self, found: PartitionChanges) {
-        let PartitionChanges { written, replaced, closed, unchanged } = found;
+    fn add(&mut self, partition: PartitionChanges) {
+        let PartitionChanges { written, replaced, closed, unchanged } = partition;
         let counts = &mut self.counts;
         counts.accounts_changed += replaced.len() as u64;
         counts.accounts_closed += closed.len() as u64;
@@ -97,7 +98,7 @@ struct PartitionChanges {
 impl PartitionChanges {
     /// Compares accounts. All records of an account are next to each other in `sorted`.
     fn find(sorted: &[StateItem], old: &ReadState, new: &ReadState) -> Self {
-        let mut found = Self::default();
+        let mut changes = Self::default();
         for records in sorted.chunk_by(|left, right| left.fingerprint == right.fingerprint) {
             let newest_in = |state: &ReadState| {
                 let slot_of = |item: &StateItem| state.slots.get(item.storage() as usize).copied();
@@ -108,17 +109,17 @@ impl PartitionChanges {
             };
             let mark = |item: &StateItem| Mark::new(item.storage(), item.offset_bytes());
             match (newest_in(old), newest_in(new)) {
-                (Some(old), Some(new)) if old.content == new.content => found.unchanged += 1,
+                (Some(old), Some(new)) if old.content == new.content => changes.unchanged += 1,
                 (Some(old), Some(new)) => {
-                    found.replaced.push(mark(old));
-                    found.written.push(mark(new));
+                    changes.replaced.push(mark(old));
+                    changes.written.push(mark(new));
                 }
-                (None, Some(new)) => found.written.push(mark(new)),
-                (Some(old), None) => found.closed.push(mark(old)),
+                (None, Some(new)) => changes.written.push(mark(new)),
+                (Some(old), None) => changes.closed.push(mark(old)),
                 (None, None) => {}
             }
         }
-        found
+        changes
     }
 }
 
@@ -141,8 +142,8 @@ mod tests {
     fn log_state(log: &StateLog, state: &State) -> ReadState {
         let mut worker = log.new_worker();
         for ((number, account), lamports) in state {
-            let nothing = RecordHeader::parse(&[0; RECORD_HEADER_BYTES]);
-            let header = RecordHeader { pubkey: [account + 1; 32], lamports: *lamports, data_len: 16, ..nothing };
+            let zeros = RecordHeader::parse(&[0; RECORD_HEADER_BYTES]);
+            let header = RecordHeader { pubkey: [account + 1; 32], lamports: *lamports, data_len: 16, ..zeros };
             let storage = StorageRef { number: *number, slot: 100 + u64::from(number * 5 % 7), id: 0 };
             let record = Record { offset_bytes: u64::from(*account) * 152, header: &header, data: &DATA };
             worker.record(storage, &record, false).expect("logged");
@@ -154,9 +155,9 @@ mod tests {
     fn newest_versions(state: &State) -> BTreeMap<u8, (u32, u64)> {
         let mut newest: BTreeMap<u8, (u32, u64)> = BTreeMap::new();
         for ((number, account), lamports) in state {
-            let known = newest.entry(*account).or_insert((*number, *lamports));
-            if known.0 * 5 % 7 <= number * 5 % 7 {
-                *known = (*number, *lamports);
+            let version = newest.entry(*account).or_insert((*number, *lamports));
+            if version.0 * 5 % 7 <= number * 5 % 7 {
+                *version = (*number, *lamports);
             }
         }
         newest.retain(|_, (_, lamports)| *lamports > 0);

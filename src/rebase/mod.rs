@@ -1,14 +1,15 @@
 //! Makes an incremental archive that turns an older full archive, which some nodes still have, into
 //! a newer state.
 //!
-//! Validators make incremental archives on their newest full archive only: on an older one, closed
+//! Validators make incremental archives only on their newest full archive: on an older one, closed
 //! accounts would come back. This module reads both states, so it knows all closed accounts.
 //!
 //! # Method
-//! Each state is verified while its records are logged. Sorting the log by account shows what differs.
-//! Then both states are read once more: new and changed records are copied, accounts that only the old
-//! state has get a tombstone, and outdated records are subtracted from the old state's sums. The result
-//! gets its name only if the sums then equal the sums of the new state.
+//! Each state is verified while its records are logged. Sorting the log by account shows the differences.
+//! Then both states are read once more: new and changed records are copied, and a tombstone is written
+//! for each account that only the old state has. The written records are added to the old state's sums,
+//! and its outdated records are subtracted. The result gets its name only if the sums then equal the
+//! sums of the new state.
 //!
 //! # Memory
 //! Half of the memory is for the log. The other half is for verifying one state after the other,
@@ -18,12 +19,12 @@
 
 pub(crate) mod changes;
 mod output;
-mod plan;
+mod run;
 mod states;
 
 pub use changes::ChangeCounts;
 use derive_setters::Setters;
-pub use plan::rebase;
+pub use run::rebase;
 use serde::Serialize;
 use slotpress_format::Hash;
 use slotpress_read::{ArchiveInput, CheckOptions, Snapshot};

@@ -21,6 +21,7 @@ use slotpress_read::{ArchivePass, EntrySink, EntryUse, Visitor, read_in_order};
 
 use super::changes::Changes;
 use crate::archive::reframe::FrameFiller;
+use crate::archive::writer::count_storages;
 
 /// Limit on the length of a storage. A storage is collected in memory, because its length is written
 /// before its records.
@@ -42,8 +43,8 @@ pub struct RebasedTotals {
 
 pub struct OutputWriter<'a> {
     /// Archives of the new state, newest first.
-    pub new: &'a [OpenArchive],
-    pub old: &'a OpenArchive,
+    pub new_archives: &'a [OpenArchive],
+    pub old_archive: &'a OpenArchive,
     pub new_bank: &'a BankFile,
     pub old_bank: &'a BankFile,
     pub changes: &'a Changes,
@@ -65,14 +66,14 @@ impl OutputWriter<'_> {
             totals: RebasedTotals::default(),
         };
         let mut next_storage = 0;
-        for (number, archive) in self.new.iter().enumerate() {
+        for (number, archive) in self.new_archives.iter().enumerate() {
             let role =
                 if number == 0 { ArchiveRole::Newest(&self.new_bank.storage_map_range) } else { ArchiveRole::New };
             next_storage = self.read_archive(archive, role, next_storage, &changes.written, &mut output)?;
         }
         if changes.counts.accounts_changed + changes.counts.accounts_closed > 0 {
             let role = ArchiveRole::Old(&changes.closed);
-            self.read_archive(self.old, role, 0, &changes.outdated, &mut output)?;
+            self.read_archive(self.old_archive, role, 0, &changes.outdated, &mut output)?;
         }
         output.finish()
     }
@@ -87,9 +88,9 @@ impl OutputWriter<'_> {
         wanted: &Marks,
         output: &mut NewStorages<'_, '_>,
     ) -> Result<u32> {
-        let has_documents = matches!(role, ArchiveRole::Newest(_));
+        let is_newest = matches!(role, ArchiveRole::Newest(_));
         let next_storage = AtomicU32::new(first_storage);
-        let visitor = RereadVisitor { wanted, has_documents, first_storage, next_storage };
+        let visitor = RereadVisitor { wanted, is_newest, first_storage, next_storage };
         let mut sink = OutputSink { output, visitor: &visitor, role, marks: None, walker: RecordWalker::default() };
         let pass = ArchivePass::new(self.threads, self.progress).decoders(self.threads.div_ceil(2));
         let read = archive.with_stream(self.ahead_bytes, self.progress, |stream| {
@@ -139,16 +140,14 @@ impl NewStorages<'_, '_> {
     }
 
     fn end_storage(&mut self) -> Result<()> {
-        let old = self.old_slot;
-        let new = self.new_slot;
-        let storages = self.totals.entries.iter().filter(|entry| is_storage(entry));
-        let count = storages.count() as u64;
+        let Self { old_slot, new_slot, .. } = *self;
+        let count = count_storages(&self.totals.entries);
         let id = u32::try_from(count + 1).ok();
-        let slot = new.checked_sub(count).filter(|slot| *slot > old);
+        let slot = new_slot.checked_sub(count).filter(|slot| *slot > old_slot);
         let (Some(slot), Some(id)) = (slot, id) else {
             return Err(Error::usage(format!(
-                "there are {} slots above slot {old}: with one storage of 64 MiB each, they are too few for the changed accounts",
-                new - old
+                "there are {} slots above slot {old_slot}: with one storage of 64 MiB each, they are too few for the changed accounts",
+                new_slot - old_slot
             ))
             .with_hint("rebase onto an older full archive"));
         };
@@ -209,7 +208,7 @@ fn is_storage(entry: &Entry) -> bool {
 
 struct RereadVisitor<'a> {
     wanted: &'a Marks,
-    has_documents: bool,
+    is_newest: bool,
     first_storage: u32,
     next_storage: AtomicU32,
 }
@@ -225,11 +224,11 @@ impl Visitor for RereadVisitor<'_> {
         let number = self.next_storage.load(Relaxed);
         if !is_storage(entry) {
             let is_late = matches!(entry.kind, EntryKind::BankFile(_)) && number > self.first_storage;
-            if self.has_documents && is_late {
+            if self.is_newest && is_late {
                 return Err(Error::damaged("its bank file is not in front of its storages")
-                    .with_hint("only archives in an order of entries that both clients read can be rebased"));
+                    .with_hint("an archive can be rebased only if both clients read the order of its entries"));
             }
-            return Ok(EntryUse { is_for_sink: self.has_documents, ..EntryUse::default() });
+            return Ok(EntryUse { is_for_sink: self.is_newest, ..EntryUse::default() });
         }
         if entry.content_bytes == 0 {
             return Ok(EntryUse::default());
@@ -241,7 +240,7 @@ impl Visitor for RereadVisitor<'_> {
     fn handle_fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         // The first reading has judged the fault.
         match lost {
-            Some(which) => Err(unread_records_error(which)),
+            Some(lost) => Err(unread_records_error(lost)),
             None => Ok(()),
         }
     }

@@ -82,6 +82,7 @@ impl LogItem for StateItem {
 pub struct ReadState {
     /// Number of the reading, which is in each item of the state.
     pub reading: usize,
+    /// Slots of the storages, by their numbers.
     pub slots: Vec<u64>,
 }
 
@@ -125,14 +126,14 @@ impl StateLog {
         Ok(ReadState { reading, slots })
     }
 
-    /// Hashes the content of an account. Vote accounts get different hashes in the two states:
-    /// clients compare them whole, including a rent epoch that no hash covers, so they must always
-    /// be written.
+    /// Hashes the content of an account. A vote account has different hashes in the two states:
+    /// clients compare vote accounts whole, including a rent epoch that no hash covers, so they must
+    /// always be written.
     fn hash_content(&self, record: &Record<'_>, reading: u32) -> [u8; 16] {
         let header = record.header;
-        let difference = if header.owner == VOTE { reading + 1 } else { 0 };
+        let salt = if header.owner == VOTE { reading + 1 } else { 0 };
         let mut hasher = self.content_hasher.clone();
-        let flags = u64::from(header.executable != 0) | u64::from(difference) << 1;
+        let flags = u64::from(header.executable != 0) | u64::from(salt) << 1;
         hasher.append([header.lamports.to_le_bytes(), flags.to_le_bytes()].as_flattened());
         hasher.append(&header.owner);
         hasher.append(record.data);
@@ -159,11 +160,12 @@ impl StateWorker for LoggingWorker<'_> {
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, _: bool) -> Result<()> {
         let number = storage.number;
         if self.storage != Some(number) {
-            let limit = 1u32 << (32 - STORAGE_SHIFT);
+            let storages_max = 1u32 << (32 - STORAGE_SHIFT);
             let mut slots = match self.log.slots.get(self.reading as usize) {
-                Some(slots) if number < limit => slots.lock(),
+                Some(slots) if number < storages_max => slots.lock(),
                 _ => {
-                    let message = format!("a state has more than {limit} storages, the most that can be rebased");
+                    let message =
+                        format!("a state has more than {storages_max} storages, the most that can be rebased");
                     return Err(Error::failed(message)
                         .with_hint("rebase an archive that the validator wrote itself: it merges small storages"));
                 }

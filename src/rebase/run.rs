@@ -21,7 +21,7 @@ use super::output::{OutputWriter, RebasedTotals};
 use super::states::{ITEM_BYTES, ReadState, StateLog};
 use super::{RebaseOptions, RebaseReport};
 use crate::archive::ledger_source::ledger_as_archive;
-use crate::archive::reframe::{decoding_side_bytes, reframe};
+use crate::archive::reframe::{FrameFiller, decoding_side_bytes, reframe};
 use crate::archive::sink::Sink;
 use crate::archive::writer::{self, ArchiveWriter, count_storages, tar_stream_bytes};
 use crate::archive::{ArchiveOptions, NewArchive};
@@ -36,8 +36,8 @@ struct RebaseJob<'a> {
 }
 
 struct ComparedStates {
-    old: BankFile,
-    new: BankFile,
+    old_bank: BankFile,
+    new_bank: BankFile,
     changes: Changes,
     spilled_bytes: u64,
 }
@@ -61,11 +61,11 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
     let onto = open_once(&options.onto)?;
     let job = RebaseJob { options, state, onto, workers, progress };
     if let Some(newest) = job.state.archives().next_back() {
-        judge_pair(&job.read_front(&job.onto)?, &job.read_front(newest)?)
+        judge_banks(&job.read_bank(&job.onto)?, &job.read_bank(newest)?)
             .map_err(|error| error.with_place_if_damaged(newest.path.escaped()))?;
     }
     if let Some(full) = job.state.archives().next()
-        && job.read_front(full)?.lacks_stakes()
+        && job.read_bank(full)?.lacks_stakes()
     {
         return Err(Rule::NoStakes.unsupported_error().with_place(full.path.escaped()));
     }
@@ -73,14 +73,14 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
     let new_bytes = job.state.archives().map(length_bytes).sum::<Result<u64>>()?;
     let input_bytes = new_bytes + length_bytes(&job.onto)?;
     let archives = job.state.archives().chain([&job.onto]);
-    let unpacked_bytes = archives.map(unpacked_bytes).sum::<Result<u64>>()?;
+    let unpacked_bytes = archives.map(estimate_unpacked_bytes).sum::<Result<u64>>()?;
     job.announce_steps(input_bytes)?;
     let compared = job.compare(&options.check.spill_dir(sink.dir_path()), unpacked_bytes)?;
-    let ComparedStates { old, new, changes, spilled_bytes } = &compared;
+    let ComparedStates { old_bank, new_bank, changes, spilled_bytes } = &compared;
     let name = ArchiveName {
-        base_slot: Some(old.slot),
-        slot: new.slot,
-        hash: new.snapshot_hash(),
+        base_slot: Some(old_bank.slot),
+        slot: new_bank.slot,
+        hash: new_bank.snapshot_hash(),
         compression: codec.compression(),
     };
     sink.check_name(&name.to_string())?;
@@ -93,7 +93,7 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
     let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
     Ok(RebaseReport {
         archive,
-        base_hash: old.snapshot_hash(),
+        base_hash: old_bank.snapshot_hash(),
         changes: changes.counts,
         input_bytes,
         new_bytes,
@@ -103,10 +103,11 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
 }
 
 impl RebaseJob<'_> {
-    fn read_front(&self, archive: &ArchiveInput) -> Result<BankFile> {
-        let missing = || Error::damaged("its bank file cannot be found near its beginning");
+    fn read_bank(&self, archive: &ArchiveInput) -> Result<BankFile> {
         let bank = front::read_bank(&archive.open(&self.options.encoding.io_policy)?)?;
-        bank.ok_or_else(|| missing().with_place(archive.path.escaped()))
+        bank.ok_or_else(|| {
+            Error::damaged("its bank file cannot be found near its beginning").with_place(archive.path.escaped())
+        })
     }
 
     fn announce_steps(&self, input_bytes: u64) -> Result<()> {
@@ -134,27 +135,27 @@ impl RebaseJob<'_> {
         let progress = &without_steps(self.progress);
         let check = check.clone().mode(CheckMode::State).memory_bytes(memory_bytes);
         let check = check.temporary_dir(spill_dir.to_path_buf());
-        let read = |state: &Snapshot, check: CheckOptions, refused| {
+        let read = |state: &Snapshot, check: CheckOptions, is_refused| {
             let options = VerifyOptions::default().check(check);
             let options = options.threads(encoding.threads).io_policy(encoding.io_policy.clone());
-            read_state(&log, state, &options, refused, progress)
+            read_state(&log, state, &options, is_refused, progress)
         };
-        let (new, new_state) = read(&self.state, check.clone(), Rule::is_refused)?;
+        let (new_bank, new_state) = read(&self.state, check.clone(), Rule::is_refused)?;
         let is_refused_for_base = |rule: Rule| rule.is_refused() && !rule.concerns_newest_bank();
         let check = check.expect_hash(None).expect_slot(None);
-        let (old, old_state) = read(&Snapshot::Archive(self.onto.clone()), check, is_refused_for_base)?;
-        judge_pair(&old, &new)?;
+        let (old_bank, old_state) = read(&Snapshot::Archive(self.onto.clone()), check, is_refused_for_base)?;
+        judge_banks(&old_bank, &new_bank)?;
         self.progress.stage(Stage::Comparing, None);
         let spilled_bytes = log.items.spilled_bytes();
         let threads = encoding.threads;
         let changes = Changes::compare(&log, &old_state, &new_state, threads, memory_bytes)?;
-        Ok(ComparedStates { old, new, changes, spilled_bytes })
+        Ok(ComparedStates { old_bank, new_bank, changes, spilled_bytes })
     }
 
     /// Writes the differences, and checks that the old state and the differences add up to the
     /// new state.
     fn write(&self, compared: &ComparedStates, sink: &mut dyn Sink) -> Result<(Vec<Entry>, writer::WrittenArchive)> {
-        let ComparedStates { old, new, changes, .. } = compared;
+        let ComparedStates { old_bank, new_bank, changes, .. } = compared;
         let encoding = &self.options.encoding;
         let open = |archive: &ArchiveInput| archive.open(&encoding.io_policy);
         let new_archives: Vec<OpenArchive> = self.state.archives().rev().map(open).collect::<Result<_>>()?;
@@ -162,22 +163,23 @@ impl RebaseJob<'_> {
         let mut writer = ArchiveWriter::new(sink, &encoding.codec);
         let workers = self.workers;
         let ahead_bytes = encoding.ahead_bytes(workers, decoding_side_bytes(encoding.frame_size_bytes))?;
-        let is_unwanted = AtomicBool::default();
-        let totals = reframe(&mut writer, encoding, workers, &is_unwanted, self.progress, |frames, reads| {
+        let is_input_unwanted = AtomicBool::default();
+        let write = |frames: &mut FrameFiller<'_>, read_progress: &dyn Progress| {
             let output = OutputWriter {
-                new: &new_archives,
-                old: &old_archive,
-                new_bank: new,
-                old_bank: old,
+                new_archives: &new_archives,
+                old_archive: &old_archive,
+                new_bank,
+                old_bank,
                 changes,
                 threads: workers,
                 ahead_bytes,
-                progress: reads,
+                progress: read_progress,
             };
             output.write(frames)
-        })?;
-        check_totals(old, new, changes.counts, &totals)?;
-        let note = format!("{REBASED_ON}{}", old.snapshot_hash());
+        };
+        let totals = reframe(&mut writer, encoding, workers, &is_input_unwanted, self.progress, write)?;
+        check_totals(old_bank, new_bank, changes.counts, &totals)?;
+        let note = format!("{REBASED_ON}{}", old_bank.snapshot_hash());
         let entries = totals.entries.iter().copied();
         let written = writer.finish(entries, Some(&note), encoding.frame_size_bytes)?;
         Ok((totals.entries, written))
@@ -189,8 +191,8 @@ fn check_totals(old: &BankFile, new: &BankFile, changes: ChangeCounts, totals: &
     let mut sum = sum_of(old);
     sum.subtract(&totals.outdated);
     sum.add(&totals.written);
-    let has_all = (totals.records, totals.tombstones) == (accounts_changed + accounts_new, accounts_closed);
-    if has_all && sum == sum_of(new) {
+    let has_all_records = (totals.records, totals.tombstones) == (accounts_changed + accounts_new, accounts_closed);
+    if has_all_records && sum == sum_of(new) {
         return Ok(());
     }
     Err(Error::damaged("the archives do not add up to the new state: they changed while they were read")
@@ -205,7 +207,7 @@ fn open_once(archive: &ArchiveInput) -> Result<ArchiveInput> {
     }
 }
 
-/// Opens the archives of the new state once. A ledger's lock is held as long as the result exists.
+/// Opens the archives of the new state once. A ledger stays locked until the result is dropped.
 fn open_state(options: &RebaseOptions, progress: &dyn Progress) -> Result<Snapshot> {
     match &options.state {
         Snapshot::Archive(archive) => Ok(Snapshot::Archive(open_once(archive)?)),
@@ -222,13 +224,13 @@ fn length_bytes(archive: &ArchiveInput) -> Result<u64> {
     Ok(archive.length_bytes()?.unwrap_or_default())
 }
 
-fn unpacked_bytes(archive: &ArchiveInput) -> Result<u64> {
+fn estimate_unpacked_bytes(archive: &ArchiveInput) -> Result<u64> {
     let is_tar = archive.name.as_ref().is_some_and(|name| name.compression == ArchiveCompression::None);
     Ok(length_bytes(archive)?.saturating_mul(if is_tar { 1 } else { RATIO_UPPER_ESTIMATE }))
 }
 
 /// Refuses states that [`require_newer_state`] refuses, and a new state that Agave does not load.
-fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
+fn judge_banks(old: &BankFile, new: &BankFile) -> Result<()> {
     require_newer_state(old, new)?;
     match rule_against_agave(new) {
         Some(rule) => Err(rule.unsupported_error()),
@@ -236,17 +238,18 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     }
 }
 
-/// Verifies a state and logs its records. Returns its bank file, and its storages' slots.
+/// Verifies a state and logs its records. Fails at a broken rule for which `is_refused` returns true.
+/// Returns the bank file, and the slots of the storages.
 fn read_state(
     log: &StateLog,
     state: &Snapshot,
     options: &VerifyOptions,
-    refused: fn(Rule) -> bool,
+    is_refused: fn(Rule) -> bool,
     progress: &dyn Progress,
 ) -> Result<(BankFile, ReadState)> {
     let (report, bank) = verify_with_visitor(state, options, log, progress)?;
     let path = || state.archives().next_back().map_or_else(String::new, |newest| newest.path.escaped());
-    if let Some(failure) = report.failures.iter().find(|failure| refused(failure.rule)) {
+    if let Some(failure) = report.failures.iter().find(|failure| is_refused(failure.rule)) {
         let place = failure.place.path.as_ref().map_or_else(path, |path| path.escaped());
         return Err(failure.to_error().with_place(place));
     }
