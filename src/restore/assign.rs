@@ -27,8 +27,8 @@ impl AssignedStorage {
     }
 }
 
-/// Assigns storages to places, archive after archive. The caller must have checked each entry by the
-/// rules.
+/// Assigns storages to places, one archive after the other. The caller must have checked each entry by
+/// the rules.
 #[derive(Clone, Debug)]
 pub struct Assigner {
     accounts_path_count: u16,

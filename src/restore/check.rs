@@ -9,15 +9,15 @@ use slotpress_read::{
 };
 
 use crate::restore::TargetOptions;
-use crate::restore::input::{OpenedArchive, RestoreInput};
+use crate::restore::input::{ArchiveToRestore, RestoreInput};
 use crate::restore::unpack::{UnpackedArchive, Unpacker};
 
-impl OpenedArchive {
+impl ArchiveToRestore {
     /// Judges whether this archive builds on the full archive that was unpacked before it, if there is
     /// one. `bank` is the bank file of this archive, once it was read.
     pub fn judge_pair(&self, full: Option<(&Self, &UnpackedArchive)>, bank: Option<&BankFile>) -> Result<()> {
-        let Some((opened, full)) = full else { return Ok(()) };
-        let full = PairMember::from_archive(&opened.archive, Some(&full.bank));
+        let Some((full, unpacked)) = full else { return Ok(()) };
+        let full = PairMember::from_archive(&full.archive, Some(&unpacked.bank));
         let incremental = PairMember::from_archive(&self.archive, bank);
         judge_pair(full, incremental, &Failures::strict())
     }
@@ -28,19 +28,19 @@ impl Unpacker<'_> {
         let bank = &newest.bank;
         let mut accounts = None;
         if let Some(state) = &self.state {
-            let read = self.read_state(state, bank);
-            accounts = Some(read.map_err(|error| hint_at_full_archive(error, input))?);
+            let checked = self.check_accounts(state, bank);
+            accounts = Some(checked.map_err(|error| hint_at_full_archive(error, input))?);
         }
-        let check = &self.run.options.check;
+        let check = &self.job.options.check;
         judge_expected(check, bank.slot, bank.snapshot_hash(), &Failures::strict())?;
         let has_index = input.archives().all(|archive| archive.tail.is_some());
         Ok(Assurance::new(accounts, has_index))
     }
 
     /// Compares the accounts that were unpacked with the bank file. Returns their number.
-    fn read_state(&self, state: &StateBuilder, bank: &BankFile) -> Result<u64> {
-        let progress = self.run.progress;
-        let threads = self.run.options.threads;
+    fn check_accounts(&self, state: &StateBuilder, bank: &BankFile) -> Result<u64> {
+        let progress = self.job.progress;
+        let threads = self.job.options.threads;
         let failures = &Failures::with_refused(Rule::is_refused);
         let read_again = &mut |task: Task<'_>, _: &HashSet<u32>| {
             progress.stage(Stage::Subtracting, None);
@@ -65,8 +65,8 @@ fn hint_at_full_archive(error: Error, input: &RestoreInput<'_>) -> Error {
 }
 
 /// Refuses an archive whose chain began with none of the known genesis blocks, if any is known: Agave
-/// compares them, and would not start. Ignores a genesis in the ledger that cannot be read, which
-/// the validator reports.
+/// compares them, and would not start. Ignores an unreadable genesis in the ledger, which the validator
+/// reports.
 pub fn check_chain(bank: &BankFile, options: &TargetOptions) -> Result<()> {
     let path = options.paths.ledger.join(GENESIS_FILE_NAME);
     let mut known = options.genesis.clone();
@@ -79,5 +79,5 @@ pub fn check_chain(bank: &BankFile, options: &TargetOptions) -> Result<()> {
         return Ok(());
     }
     Err(Error::damaged(format!("the archive is of another chain than {place}"))
-        .with_hint("take archives and genesis of one cluster; genesis.bin in the ledger says which cluster that is"))
+        .with_hint("use archives and a genesis of one cluster; genesis.bin in the ledger shows which cluster it is"))
 }

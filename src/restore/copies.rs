@@ -1,4 +1,4 @@
-//! Brings archives into the archives directory: by cloning, copying, downloading or renaming them, or
+//! Brings archives into the snapshots directory: by cloning, copying, downloading or renaming them, or
 //! by leaving them there.
 
 use std::ffi::OsStr;
@@ -18,13 +18,13 @@ use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::SOURCE_PIECE_BYTES;
 use slotpress_read::{LocalFile, Publishable, REMOTE_DIR, Source, StagedFile};
 
-use crate::restore::input::OpenedArchive;
+use crate::restore::input::ArchiveToRestore;
 use crate::restore::journal::{Move, Moves};
 use crate::restore::target::Target;
 
 #[derive(Debug)]
 pub enum ArchiveCopy {
-    /// A download in the archives directory. It is kept even if the restore fails.
+    /// A download in the snapshots directory. It is kept even if the restore fails.
     Fetched(Arc<dyn Publishable>),
     /// A new file, which is complete if it is a clone of the archive, or was saved from standard input.
     /// Otherwise, it is filled after everything else was written.
@@ -75,7 +75,7 @@ fn not_movable_error(path: &Path, dir: &KeptDir) -> Error {
     .with_hint("leave out --move: the archive is copied then")
 }
 
-impl OpenedArchive {
+impl ArchiveToRestore {
     pub fn bytes_to_copy(&self) -> u64 {
         match self.copy {
             Some(ArchiveCopy::New { is_complete: false, .. }) => self.archive.source.length_bytes().unwrap_or_default(),
@@ -84,8 +84,8 @@ impl OpenedArchive {
     }
 
     /// Copies the archive if it was not cloned, and gives it its name and owner. If the same archive is
-    /// already in the directory, uses that one. Returns the path, which an archive that is to be renamed gets
-    /// only when `moves` are made.
+    /// already in the directory, uses that one. Returns the final path. An archive that is to be renamed
+    /// is there only after `moves` has run.
     ///
     /// # Errors
     /// The directory has another archive of this name, or the disk fails.
@@ -137,7 +137,7 @@ impl OpenedArchive {
     }
 }
 
-/// Returns the path of an archive that is already in the archives directory.
+/// Returns the path of an archive that is already in the snapshots directory.
 ///
 /// # Errors
 /// No validator reads its name.
@@ -146,7 +146,7 @@ fn check_archive_name(archive: &OpenArchive, name: &ArchiveName) -> Result<PathB
     if ArchiveName::from_path(&path).as_ref() == Some(name) {
         return Ok(path);
     }
-    let message = format!("{} is in the archives directory under a name that no validator reads", path.escaped());
+    let message = format!("{} is in the snapshots directory under a name that no validator reads", path.escaped());
     Err(Error::failed(message).with_hint(format!("rename it to {name}")))
 }
 
@@ -156,17 +156,17 @@ pub fn has_same_content(source: &dyn Source, other: &dyn Source, progress: &dyn 
     let mut offset_bytes = 0;
     loop {
         progress.check()?;
-        let read = source.read_up_to(&mut piece, offset_bytes);
-        let read = read.or_path("read", source.path())?;
-        let read_other = other.read_up_to(&mut other_piece, offset_bytes);
-        let read_other = read_other.or_path("read", other.path())?;
-        if piece.get(..read) != other_piece.get(..read_other) {
+        let length = source.read_up_to(&mut piece, offset_bytes);
+        let length = length.or_path("read", source.path())?;
+        let other_length = other.read_up_to(&mut other_piece, offset_bytes);
+        let other_length = other_length.or_path("read", other.path())?;
+        if piece.get(..length) != other_piece.get(..other_length) {
             return Ok(false);
         }
-        if read == 0 {
+        if length == 0 {
             return Ok(true);
         }
-        offset_bytes += read as u64;
+        offset_bytes += length as u64;
     }
 }
 

@@ -8,32 +8,32 @@ use std::path::PathBuf;
 use slotpress_base::{IoContext, Result, Stage};
 use slotpress_format::{ArchiveName, write_empty_obsolete_lists, write_storages_list};
 
-use crate::restore::Run;
+use crate::restore::RestoreJob;
 use crate::restore::assign::AssignedStorage;
-use crate::restore::input::OpenedArchive;
+use crate::restore::input::ArchiveToRestore;
 use crate::restore::journal::{Move, Moves};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::target::{RUN_DIR, SNAPSHOT_DIR};
 use crate::restore::unpack::UnpackedArchive;
 
-/// Completes a ledger from which a validator boots, and makes `moves_aside` first. Returns the
-/// paths of its bank snapshot and of its archives.
+/// Makes `moves_aside`, and completes a ledger from which a validator boots. Returns the paths of its bank
+/// snapshot and of its archives.
 pub fn complete_ledger(
-    run: Run<'_>,
+    job: RestoreJob<'_>,
     newest: UnpackedArchive,
     storages: &[AssignedStorage],
     run_dirs: Vec<PartialDir>,
-    archives: Vec<(OpenedArchive, ArchiveName)>,
+    archives: Vec<(ArchiveToRestore, ArchiveName)>,
     moves_aside: Vec<Move>,
 ) -> Result<(PathBuf, Vec<PathBuf>)> {
-    let target = run.target;
+    let target = job.target;
     let snapshots_dir = &target.snapshots_dir;
     let bank_snapshots = &target.bank_snapshots;
     let bank_snapshot = newest.bank_snapshot;
     let slot = newest.bank.slot.to_string();
     write_boot_files(&bank_snapshot, &slot, storages)?;
-    // An accounts path needs both directories: a starting validator deletes everything in a path
-    // that lacks one of them.
+    // An accounts path needs the directories `run` and `snapshot`: a starting validator deletes
+    // everything in a path that lacks one of them.
     let snapshot_dirs = target.create_partial_dirs("snapshot")?;
     // Dropped before the directories that it moves back.
     let mut moves = Moves::new(snapshots_dir, moves_aside);
@@ -41,11 +41,11 @@ pub fn complete_ledger(
     // first.
     let mut placed = Vec::new();
     for (archive, name) in archives {
-        placed.push(archive.place(&name, target, &mut moves, run.progress)?);
+        placed.push(archive.place(&name, target, &mut moves, job.progress)?);
     }
-    run.progress.stage(Stage::Syncing, None);
+    job.progress.stage(Stage::Syncing, None);
     for dir in run_dirs.iter().chain([&bank_snapshot]) {
-        run.progress.check()?;
+        job.progress.check()?;
         dir.sync()?;
     }
     // All files are on disk now. Only their final names are missing.
@@ -66,16 +66,16 @@ pub fn complete_ledger(
 
 fn write_boot_files(dir: &PartialDir, slot: &str, storages: &[AssignedStorage]) -> Result<()> {
     let ids = || storages.iter().map(|storage| (storage.slot, storage.id));
-    write_file(dir, "storages_list", &|to| write_storages_list(to, ids()))?;
+    write_file(dir, "storages_list", &|out| write_storages_list(out, ids()))?;
     // No account is obsolete after a restore.
-    write_file(dir, "obsolete_accounts", &|to| write_empty_obsolete_lists(to, ids()))?;
+    write_file(dir, "obsolete_accounts", &|out| write_empty_obsolete_lists(out, ids()))?;
     dir.rename_within(BANK_FILE_PARTIAL, slot)?;
-    // Its existence marks the bank snapshot as complete.
-    write_file(dir, "fastboot_version", &|to| to.write_all(b"3.0.0"))
+    // The existence of this file marks the bank snapshot as complete.
+    write_file(dir, "fastboot_version", &|out| out.write_all(b"3.0.0"))
 }
 
 fn write_file(dir: &PartialDir, name: &str, write: &dyn Fn(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
-    let mut to = BufWriter::new(dir.create_file(name)?);
-    let written = write(&mut to).and_then(|()| to.flush());
+    let mut file = BufWriter::new(dir.create_file(name)?);
+    let written = write(&mut file).and_then(|()| file.flush());
     written.or_path("write", &dir.path.join(name))
 }

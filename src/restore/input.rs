@@ -1,5 +1,5 @@
 //! Opens the archives of a restore, from files, standard input or a supply. Checks that they belong
-//! together, and chooses how each gets into the archives directory.
+//! together, and chooses how each gets into the snapshots directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use slotpress_read::{
     judge_expected, judge_pair, judge_root,
 };
 
+use crate::restore::conflicts::RestoredSlots;
 use crate::restore::copies::ArchiveCopy;
-use crate::restore::newer::RestoredSlots;
-use crate::restore::{RestoreOptions, Run};
+use crate::restore::{RestoreJob, RestoreOptions};
 
 /// A sequence of archives, such as those that are being downloaded.
 pub trait Supply {
-    /// Returns the next archive; `None` after the last one. Called when the previous archive was read to
+    /// Returns the next archive; `None` after the last one. Called after the previous archive was read to
     /// its end, so that an incremental archive can be chosen as late as possible.
-    fn next(&mut self) -> Result<Option<Supplied>>;
+    fn next(&mut self) -> Result<Option<SuppliedArchive>>;
 }
 
 #[cfg_attr(not(feature = "net"), allow(dead_code))]
 #[derive(Debug)]
-pub enum Supplied {
+pub enum SuppliedArchive {
     Arriving {
         source: SharedSource,
         name: Option<ArchiveName>,
@@ -40,16 +40,17 @@ pub enum Supplied {
     File(PathBuf),
 }
 
-pub struct OpenedArchive {
+pub struct ArchiveToRestore {
     pub archive: OpenArchive,
-    /// `None` if the archive is in the archives directory already.
+    /// `None` if the archive is in the snapshots directory already.
     pub copy: Option<ArchiveCopy>,
     pub expect_root: Option<Root>,
-    /// True if the root can be compared only after the archive was read, because it is still arriving.
+    /// True if the root can be compared only after the archive was read, because the tail has not arrived
+    /// yet.
     pub is_judged_at_end: bool,
 }
 
-impl OpenedArchive {
+impl ArchiveToRestore {
     pub fn judge_root(&self, root: Option<Root>) -> Result<()> {
         judge_root(self.expect_root, root, &Failures::strict())
     }
@@ -60,42 +61,42 @@ impl OpenedArchive {
 }
 
 pub struct RestoreInput<'a> {
-    run: Run<'a>,
-    pub opened: Vec<OpenedArchive>,
+    job: RestoreJob<'a>,
+    pub opened: Vec<ArchiveToRestore>,
     supply: Option<&'a mut dyn Supply>,
     expect_roots: &'a [Root],
     move_archives: bool,
 }
 
 impl<'a> RestoreInput<'a> {
-    pub fn new(run: Run<'a>, supply: Option<&'a mut dyn Supply>, expect_roots: &'a [Root]) -> Self {
-        Self { run, opened: Vec::new(), supply, expect_roots, move_archives: false }
+    pub fn new(job: RestoreJob<'a>, supply: Option<&'a mut dyn Supply>, expect_roots: &'a [Root]) -> Self {
+        Self { job, opened: Vec::new(), supply, expect_roots, move_archives: false }
     }
 
     /// Opens an archive. Refuses it if Agave does not read it, or if its root is not the
     /// expected one. `is_base` is true if an incremental archive is known to follow.
-    fn open(&mut self, supplied: Supplied, is_base: bool) -> Result<()> {
-        let io_policy = &self.run.options.io_policy;
+    fn open(&mut self, supplied: SuppliedArchive, is_base: bool) -> Result<()> {
+        let io_policy = &self.job.options.io_policy;
         let (archive, copy, had_length) = match supplied {
-            Supplied::Arriving { source, name, file } => {
+            SuppliedArchive::Arriving { source, name, file } => {
                 let had_length = source.length_bytes().is_some();
                 let archive = OpenArchive::from_source(source, name, io_policy)?;
                 (archive, Some(ArchiveCopy::Fetched(file)), had_length)
             }
-            Supplied::Saved(source, file) => {
+            SuppliedArchive::Saved(source, file) => {
                 // A stream is always read in order, so that its speed makes no difference.
                 let archive = OpenArchive::from_source(source, None, io_policy)?.without_index();
                 let copy = ArchiveCopy::New { file, is_complete: true };
                 (archive, Some(copy), false)
             }
-            Supplied::File(path) => {
+            SuppliedArchive::File(path) => {
                 let archive = OpenArchive::open(&path, io_policy)?;
-                let dir = &self.run.target.snapshots_dir;
+                let dir = &self.job.target.snapshots_dir;
                 let copy = ArchiveCopy::from_file(&archive, dir, self.move_archives)?;
                 (archive, copy, true)
             }
         };
-        archive.warn_of_damaged_index(self.run.progress);
+        archive.warn_of_damaged_index(self.job.progress);
         let path = archive.path().escaped();
         let compression = archive.compression;
         if !compression.is_read_by_agave() {
@@ -105,7 +106,7 @@ impl<'a> RestoreInput<'a> {
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
         // Without a length, the tail was not read, even if the length has become known since.
         let is_judged_at_end = !had_length && archive.tail.is_none();
-        let opened = OpenedArchive { archive, copy, expect_root, is_judged_at_end };
+        let opened = ArchiveToRestore { archive, copy, expect_root, is_judged_at_end };
         if !is_judged_at_end {
             let judged = opened.judge_root(opened.archive.root());
             judged.map_err(|error| opened.add_path(error))?;
@@ -114,6 +115,7 @@ impl<'a> RestoreInput<'a> {
         Ok(())
     }
 
+    /// Opens the next archive of the supply. Returns false if there is none.
     pub fn open_next(&mut self) -> Result<bool> {
         let Some(supply) = &mut self.supply else { return Ok(false) };
         let Some(supplied) = supply.next()? else {
@@ -122,7 +124,7 @@ impl<'a> RestoreInput<'a> {
         };
         let count = self.opened.len();
         self.open(supplied, false)?;
-        self.run.check_space(&self.opened[count..])?;
+        self.job.check_space(&self.opened[count..])?;
         Ok(true)
     }
 
@@ -141,7 +143,7 @@ impl<'a> RestoreInput<'a> {
     }
 
     pub fn bytes_to_copy(&self) -> impl Iterator<Item = u64> + '_ {
-        self.opened.iter().map(OpenedArchive::bytes_to_copy)
+        self.opened.iter().map(ArchiveToRestore::bytes_to_copy)
     }
 
     /// Returns the slots of the state according to the last archive's name and index; `None` without a
@@ -157,8 +159,8 @@ impl<'a> RestoreInput<'a> {
         Some(RestoredSlots::new(name.slot, name.base_slot, storages))
     }
 
-    /// Refuses archives if, by their names, they do not belong together or are not the expected ones, or
-    /// if a check of the state is requested but impossible.
+    /// Refuses archives whose names show that they do not belong together or are not the expected ones.
+    /// Also fails if a check of the state is requested but impossible.
     pub fn check_pair(&self, check: &CheckOptions) -> Result<()> {
         let members = self.archives().map(|archive| PairMember::from_archive(archive, None));
         let members: Vec<_> = members.collect();
@@ -181,9 +183,9 @@ impl<'a> RestoreInput<'a> {
 }
 
 /// Opens all archives of the options, and calls `work` with them. Saves a stream to a file in the
-/// archives directory while it is read.
+/// snapshots directory while it is read.
 pub fn with_archives<R>(
-    run: Run<'_>,
+    job: RestoreJob<'_>,
     options: &RestoreOptions,
     work: impl FnOnce(RestoreInput<'_>) -> Result<R>,
 ) -> Result<R> {
@@ -191,18 +193,18 @@ pub fn with_archives<R>(
         LocalArchive::Stream(stream) => Some(&**stream),
         LocalArchive::File(_) => None,
     });
-    let Some(stream) = streams.next() else { return work(open_all(run, options, None)?) };
+    let Some(stream) = streams.next() else { return work(open_all(job, options, None)?) };
     if streams.next().is_some() {
         return Err(Error::usage("only one of the two archives can come from standard input"));
     }
-    let copy = StagedFile::create_in(&run.target.snapshots_dir)?;
-    let file = copy.file().try_clone().or_path("open", copy.path())?;
+    let staged = StagedFile::create_in(&job.target.snapshots_dir)?;
+    let file = staged.file().try_clone().or_path("open", staged.path())?;
     let arriving = &Arc::new(ArrivingSource::new(file, PathBuf::from(STANDARD_INPUT)));
     std::thread::scope(|scope| {
-        let receiver = spawn(scope, || arriving.receive(&mut &*stream, run.progress))?;
-        let saved = Supplied::Saved(arriving.clone(), copy);
+        let receiver = spawn(scope, || arriving.receive(&mut &*stream, job.progress))?;
+        let saved = SuppliedArchive::Saved(arriving.clone(), staged);
         // The receiver must be told to stop even after a panic.
-        let result = catch_panic(|| work(open_all(run, options, Some(saved))?));
+        let result = catch_panic(|| work(open_all(job, options, Some(saved))?));
         arriving.stop();
         let received = receiver.join();
         let received = received.unwrap_or_else(|payload| Err(panic_error(payload.as_ref())));
@@ -214,17 +216,22 @@ pub fn with_archives<R>(
     })
 }
 
-fn open_all<'a>(run: Run<'a>, options: &'a RestoreOptions, mut saved: Option<Supplied>) -> Result<RestoreInput<'a>> {
-    let mut input = RestoreInput::new(run, None, &options.expect_roots);
+fn open_all<'a>(
+    job: RestoreJob<'a>,
+    options: &'a RestoreOptions,
+    mut saved: Option<SuppliedArchive>,
+) -> Result<RestoreInput<'a>> {
+    let mut input = RestoreInput::new(job, None, &options.expect_roots);
     input.move_archives = options.move_archives;
     let count = options.archives().count();
-    for (number, archive) in (1..).zip(options.archives()) {
+    for (index, archive) in options.archives().enumerate() {
         let supplied = match archive {
-            LocalArchive::File(path) => Some(Supplied::File(current_path(path, options))),
+            LocalArchive::File(path) => Some(SuppliedArchive::File(current_path(path, options))),
             LocalArchive::Stream(_) => saved.take(),
         };
         if let Some(supplied) = supplied {
-            input.open(supplied, number < count)?;
+            let is_base = index + 1 < count;
+            input.open(supplied, is_base)?;
         }
     }
     Ok(input)

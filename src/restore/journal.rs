@@ -28,13 +28,14 @@ const FORMAT: &str = "slotpress-restore-journal-3";
 
 const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
 
-/// Limit on the length of a journal, far above that of any real one. A path has at most 4 KiB, and
-/// takes up to four characters per byte.
+/// Limit on the length of a journal, far above that of any real one. A path has at most 4 KiB, and the
+/// journal uses up to four characters for each byte.
 const JOURNAL_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 const UNDOING: &str = "undo what an unfinished restore moved, in";
 
-/// A file or directory that gets another place. `D` is an open directory or, in the journal, its path.
+/// The move of a file or directory to another place. `D` is an open directory or, in the journal, its
+/// path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Move<D = Arc<KeptDir>> {
     inode: u64,
@@ -60,8 +61,7 @@ impl Move {
 
     fn with_inode(inode: u64, from: (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Self {
         let place = |(dir, name): (&Arc<KeptDir>, &str)| (dir.clone(), name.to_string());
-        let (from, to) = (place(from), place(to));
-        Self { inode, from, to }
+        Self { inode, from: place(from), to: place(to) }
     }
 
     pub fn source_path(&self) -> PathBuf {
@@ -298,7 +298,7 @@ fn is_pending(planned: &Move<OsString>) -> Result<bool> {
     }
 }
 
-/// Refuses the journal of another user, because it could have any file moved.
+/// Refuses the journal of another user, who could make it move any file.
 fn check_owner(journal: &fs::Metadata, path: &Path) -> Result<()> {
     let trusted = [rustix::process::geteuid(), rustix::process::Uid::ROOT];
     let is_trusted = trusted.iter().any(|user| user.as_raw() == journal.uid());
@@ -359,7 +359,7 @@ mod tests {
         assert!(!journal.exists());
     }
 
-    /// A cut journal and one of an earlier version stay, and so do the files that they name.
+    /// A truncated journal and one of an earlier version stay, and so do the files that they name.
     #[test]
     fn unknown_journals_are_not_followed() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -368,9 +368,9 @@ mod tests {
         fs::write(&victim, "theirs").expect("written");
         fs::create_dir(dir.path().join("left")).expect("made");
         let whole = journal_of(&dir.path().join("left"), &victim, "back");
-        let other = String::from_utf8(whole.clone()).expect("UTF-8").replace("journal-3", "journal-2").into_bytes();
-        let cut = (0..whole.len()).step_by(7).map(|end| whole[..end].to_vec());
-        for bytes in cut.chain([other]) {
+        let earlier = String::from_utf8(whole.clone()).expect("UTF-8").replace("journal-3", "journal-2").into_bytes();
+        let truncated = (0..whole.len()).step_by(7).map(|end| whole[..end].to_vec());
+        for bytes in truncated.chain([earlier]) {
             fs::write(&journal, &bytes).expect("written");
             let recovered = recover(&KeptDir::open(dir.path()).expect("opened"), &mut DirLocks::default());
             let error = recovered.expect_err("not a journal");

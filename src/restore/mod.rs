@@ -1,9 +1,9 @@
 //! Restores archives to a ledger: checks the target, unpacks to temporary directories, checks the
 //! result, and moves it into place.
 //!
-//! Each file is synced before it gets its final name. The bank snapshot, which
-//! `fastboot_version` marks as complete, gets its final name last. A restore that fails or is killed leaves nothing that a validator would take
-//! for a ledger.
+//! Each file is synced before it gets its final name. The bank snapshot, which `fastboot_version` marks
+//! as complete, gets its final name last. A restore that fails or is killed leaves nothing that a
+//! validator would take for a ledger.
 //!
 //! ```no_run
 //! use slotpress::NoProgress;
@@ -18,12 +18,12 @@
 
 pub(crate) mod assign;
 mod check;
+mod conflicts;
 pub(crate) mod copies;
 pub(crate) mod created_dirs;
 mod finish;
 mod input;
 mod journal;
-mod newer;
 mod options;
 pub(crate) mod place;
 mod superseded;
@@ -35,7 +35,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 #[cfg(feature = "net")]
-pub(crate) use input::{Supplied, Supply, unsupported_compression_error};
+pub(crate) use input::{SuppliedArchive, Supply, unsupported_compression_error};
 pub use options::{ExistingState, RestoreOptions, RestoreReport, TargetOptions};
 use slotpress_base::{
     Elapsed, Error, IoContext, Progress, Result, Space, Stage, Step, Stopwatch, flusher_memory_bytes, quantity,
@@ -48,10 +48,10 @@ pub(crate) use target::MAINNET_RATIO;
 pub(crate) use target::Preview;
 
 use crate::restore::assign::{AssignedStorage, Assigner};
+use crate::restore::conflicts::{RestoredSlots, plan_moves_aside};
 use crate::restore::finish::complete_ledger;
-use crate::restore::input::{OpenedArchive, RestoreInput, current_path, with_archives};
+use crate::restore::input::{ArchiveToRestore, RestoreInput, current_path, with_archives};
 use crate::restore::journal::Move;
-use crate::restore::newer::{RestoredSlots, plan_moves_aside};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::target::{RATIO_MIN, RestoredBytes, Target, needed_spaces};
 use crate::restore::unpack::{UnpackedArchive, Unpacker};
@@ -61,27 +61,26 @@ use crate::restore::unpack::{UnpackedArchive, Unpacker};
 /// # Errors
 /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if an archive is damaged, or does not match
 /// its name. Also fails if the ledger is in use or holds a state already, or if the disk fails or
-/// is full. After an error, the ledger is as it was before, except that it may
-/// have got a lock file.
+/// is full. After an error, the ledger is as it was before, except that it may hold a new lock file.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     for path in options.archives().filter_map(LocalArchive::path) {
-        // If an archive is missing, the target stays as it is.
+        // Fails before the target is changed if an archive is missing.
         LocalFile::open(&current_path(path, options))?;
     }
     let newest = options.archives().last().and_then(LocalArchive::path);
-    let newest = newest.and_then(ArchiveName::from_path);
-    restore_into(&options.target, newest.as_ref(), progress, |run| {
+    let newest_name = newest.and_then(ArchiveName::from_path);
+    restore_into(&options.target, newest_name.as_ref(), progress, |job| {
         let io_hint = options.target.io_policy.io_hint;
         let _watch = io_hint.watch(options.archives().filter_map(LocalArchive::path));
-        with_archives(run, options, |input| {
+        with_archives(job, options, |input| {
             input.check_pair(&options.target.check)?;
             if let Some(slots) = input.slots() {
-                // Refuses archives in the way now, and not after everything is unpacked.
-                plan_moves_aside(run.target, slots)?;
+                // Refuse conflicting archives now, before anything is unpacked.
+                plan_moves_aside(job.target, slots)?;
             }
             progress.steps(&plan_steps(&input));
             progress.detail(&describe(&input, &options.target));
-            run.restore(input)
+            job.restore(input)
         })
     })
 }
@@ -93,31 +92,30 @@ pub(crate) fn restore_supplied(
     expect_roots: &[slotpress_format::Root],
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
-    restore_into(options, None, progress, |run| run.restore(RestoreInput::new(run, Some(supply), expect_roots)))
+    restore_into(options, None, progress, |job| job.restore(RestoreInput::new(job, Some(supply), expect_roots)))
 }
 
-/// Prepares the target, and calls `work` to restore into it. `newest` is the name of the archive whose
-/// state the ledger gets.
+/// Prepares the target, and calls `work` to restore into it. `newest_name` names the archive whose state
+/// is restored.
 fn restore_into(
     options: &TargetOptions,
-    newest: Option<&ArchiveName>,
+    newest_name: Option<&ArchiveName>,
     progress: &dyn Progress,
-    work: impl FnOnce(Run<'_>) -> Result<RestoreReport>,
+    work: impl FnOnce(RestoreJob<'_>) -> Result<RestoreReport>,
 ) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
-    let mut target = Target::prepare(options, newest)?;
+    let mut target = Target::prepare(options, newest_name)?;
     let written = [&target.snapshots_dir].into_iter().chain(&target.accounts);
-    let result = work(Run { target: &target, options, progress });
+    let result = work(RestoreJob { target: &target, options, progress });
     let report = result.map_err(|error| target.old.hint_at_old_states(error, written))?;
     target.created.keep();
-    // Writes out data that is still in the page cache.
+    // Write out data that is still in the page cache.
     options.io_policy.io_hint.write_out_dir(&report.path);
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
 fn plan_steps(input: &RestoreInput<'_>) -> Vec<Step> {
-    let restoring = input.lengths().map(|bytes| Step::new(Stage::Restoring, bytes));
-    let mut steps: Vec<Step> = restoring.collect();
+    let mut steps: Vec<Step> = input.lengths().map(|bytes| Step::new(Stage::Restoring, bytes)).collect();
     let copies = input.bytes_to_copy().filter(|bytes| *bytes > 0);
     steps.extend(copies.map(|bytes| Step::new(Stage::Copying, Some(bytes))));
     steps.push(Step::new(Stage::Syncing, Some(0)));
@@ -125,10 +123,10 @@ fn plan_steps(input: &RestoreInput<'_>) -> Vec<Step> {
 }
 
 fn describe(input: &RestoreInput<'_>, options: &TargetOptions) -> String {
-    let bytes: Option<u64> = input.lengths().sum();
+    let input_bytes: Option<u64> = input.lengths().sum();
     format!(
-        "plan: {} to read, {} to copy into the archives directory; workers: {}, page cache: {}",
-        bytes.map_or("an unknown size".to_string(), quantity::bytes),
+        "plan: {} to read, {} to copy into the snapshots directory; workers: {}, page cache: {}",
+        input_bytes.map_or("an unknown size".to_string(), quantity::bytes),
         quantity::bytes(input.bytes_to_copy().sum()),
         options.threads,
         options.io_policy.io_hint.as_str()
@@ -136,13 +134,13 @@ fn describe(input: &RestoreInput<'_>, options: &TargetOptions) -> String {
 }
 
 #[derive(Clone, Copy)]
-struct Run<'a> {
+struct RestoreJob<'a> {
     target: &'a Target,
     options: &'a TargetOptions,
     progress: &'a dyn Progress,
 }
 
-impl Run<'_> {
+impl RestoreJob<'_> {
     fn restore(self, mut input: RestoreInput<'_>) -> Result<RestoreReport> {
         if input.opened.is_empty() {
             input.open_next()?;
@@ -157,13 +155,14 @@ impl Run<'_> {
 
     fn unpack_all(self, input: &mut RestoreInput<'_>, run_dirs: &[PartialDir]) -> Result<Restored> {
         let first = input.archives().next();
-        let is_incremental = first.is_some_and(|first| first.base_slot().is_some());
-        let checks_state = self.options.check.checks_state(is_incremental)?;
-        let state = if checks_state { Some(self.new_state_check(&input.opened)?) } else { None };
+        let lacks_full = first.is_some_and(|first| first.base_slot().is_some());
+        let checks_state = self.options.check.checks_state(lacks_full)?;
+        let state = if checks_state { Some(self.begin_state_check(&input.opened)?) } else { None };
         let assigner = Assigner::new(run_dirs.len() as u16);
-        let mut unpacker = Unpacker { run: self, run_dirs, assigner, seen_slots: SeenSlots::default(), state };
+        let mut unpacker = Unpacker { job: self, run_dirs, assigner, seen_slots: SeenSlots::default(), state };
         let mut unpacked: Vec<UnpackedArchive> = Vec::new();
         while unpacked.len() < input.opened.len() || input.open_next()? {
+            // The archive that was unpacked last, on which the next one builds.
             let full = input.opened.iter().zip(&unpacked).next_back();
             let next = &input.opened[unpacked.len()];
             let is_base = unpacked.len() + 1 < input.opened.len();
@@ -185,19 +184,24 @@ impl Run<'_> {
 
     /// Moves the unpacked files and the archives into place. The ledger gets the newest archive's
     /// bank file, status cache and version.
-    fn place(self, opened: Vec<OpenedArchive>, restored: Restored, run_dirs: Vec<PartialDir>) -> Result<RestoreReport> {
+    fn place(
+        self,
+        opened: Vec<ArchiveToRestore>,
+        restored: Restored,
+        run_dirs: Vec<PartialDir>,
+    ) -> Result<RestoreReport> {
         let target = self.target;
         let Restored { mut unpacked, mut storages, assurance } = restored;
         let lengths = opened.iter().filter_map(|opened| opened.archive.source.length_bytes());
         let input_bytes = lengths.sum();
         // A validator finds an archive by the name that follows from its content.
-        let name = |(opened, unpacked): (&OpenedArchive, &UnpackedArchive)| ArchiveName {
+        let name_of = |(opened, unpacked): (&ArchiveToRestore, &UnpackedArchive)| ArchiveName {
             base_slot: unpacked.base_slot,
             slot: unpacked.bank.slot,
             hash: unpacked.bank.snapshot_hash(),
             compression: opened.archive.compression,
         };
-        let names: Vec<ArchiveName> = opened.iter().zip(&unpacked).map(name).collect();
+        let names: Vec<ArchiveName> = opened.iter().zip(&unpacked).map(name_of).collect();
         storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
         let newest = unpacked.pop().ok_or_else(no_archive_error)?;
         let slot = newest.bank.slot;
@@ -209,11 +213,10 @@ impl Run<'_> {
         let added = storages.iter().filter(is_added);
         let added = added.map(|storage| (storage.slot, storage.archive_id));
         let slots = RestoredSlots::new(slot, base_slot, added);
-        let in_the_way = plan_moves_aside(target, slots)?;
-        let aside = [target.old.moves.clone(), in_the_way].concat();
-        let replaced: BTreeSet<PathBuf> = aside.iter().map(Move::top_path).collect();
+        let moves_aside = [target.old.moves.clone(), plan_moves_aside(target, slots)?].concat();
+        let replaced: BTreeSet<PathBuf> = moves_aside.iter().map(Move::top_path).collect();
         let archives = opened.into_iter().zip(names).collect();
-        let (path, archives) = complete_ledger(self, newest, &storages, run_dirs, archives, aside)?;
+        let (path, archives) = complete_ledger(self, newest, &storages, run_dirs, archives, moves_aside)?;
         let accounts = target.accounts.iter().map(|dir| dir.path().to_path_buf());
         Ok(RestoreReport {
             path,
@@ -227,6 +230,7 @@ impl Run<'_> {
             accounts: accounts.collect(),
             replaced: replaced.into_iter().collect(),
             assurance,
+            // `restore_into` sets it.
             elapsed: Elapsed::default(),
             genesis,
         })
@@ -234,22 +238,22 @@ impl Run<'_> {
 
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
     /// that `CheckOptions::spill_dir` chooses.
-    fn new_state_check(self, archives: &[OpenedArchive]) -> Result<StateBuilder> {
+    fn begin_state_check(self, archives: &[ArchiveToRestore]) -> Result<StateBuilder> {
         let check = &self.options.check;
         let memory_bytes = check.memory_bytes - flusher_memory_bytes(check.memory_bytes);
-        let bytes = unpacked_bytes(archives, RATIO_UPPER_ESTIMATE);
+        let unpacked_bytes = estimate_unpacked_bytes(archives, RATIO_UPPER_ESTIMATE);
         let spill_dir = check.spill_dir(Some(self.target.snapshots_dir.path()));
-        let accounts = StateBuilder::new(memory_bytes, &spill_dir, bytes)?;
+        let accounts = StateBuilder::new(memory_bytes, &spill_dir, unpacked_bytes)?;
         accounts.log.check_expected_room(memory_bytes)?;
         Ok(accounts)
     }
 
     /// Refuses to restore if the smallest possible content of the archives has no room, and warns if
     /// their usual content has none. Without an index, the exact size is known only at the end.
-    fn check_space(self, archives: &[OpenedArchive]) -> Result<()> {
-        let archives_bytes = archives.iter().map(OpenedArchive::bytes_to_copy).sum();
+    fn check_space(self, archives: &[ArchiveToRestore]) -> Result<()> {
+        let archives_bytes = archives.iter().map(ArchiveToRestore::bytes_to_copy).sum();
         let check = |ratio: u64| {
-            let bytes = RestoredBytes { unpacked_bytes: unpacked_bytes(archives, ratio), archives_bytes };
+            let bytes = RestoredBytes { unpacked_bytes: estimate_unpacked_bytes(archives, ratio), archives_bytes };
             let spaces = needed_spaces(&self.target.accounts, &self.target.snapshots_dir, bytes)?;
             spaces.iter().try_for_each(Space::check)
         };
@@ -263,8 +267,8 @@ impl Run<'_> {
 
 /// Returns the unpacked size of archives, from their indexes. Without an index, estimates it from the
 /// archive's length and `ratio`.
-fn unpacked_bytes(archives: &[OpenedArchive], ratio: u64) -> u64 {
-    let bytes = |OpenedArchive { archive, .. }: &OpenedArchive| {
+fn estimate_unpacked_bytes(archives: &[ArchiveToRestore], ratio: u64) -> u64 {
+    let unpacked_bytes = |ArchiveToRestore { archive, .. }: &ArchiveToRestore| {
         let length_bytes = archive.source.length_bytes().unwrap_or_default();
         match &archive.tail {
             Some(tail) => tail.index.tar_bytes(),
@@ -272,7 +276,7 @@ fn unpacked_bytes(archives: &[OpenedArchive], ratio: u64) -> u64 {
             None => length_bytes.saturating_mul(ratio),
         }
     };
-    archives.iter().map(bytes).fold(0, u64::saturating_add)
+    archives.iter().map(unpacked_bytes).fold(0, u64::saturating_add)
 }
 
 fn no_archive_error() -> Error {
@@ -289,8 +293,8 @@ struct Restored {
 
 impl UnpackedArchive {
     /// True if the bank file's storage map names these storages with their lengths. A storage of the full
-    /// archive may have another length, or be missing in the map: the validator may have rewritten or
-    /// emptied it before it wrote the map.
+    /// archive may have another length in the map, or be missing from it: the validator may have rewritten
+    /// or emptied the storage before it wrote the map.
     fn has_map_of(&self, storages: &[AssignedStorage]) -> Result<bool> {
         let file = self.bank_snapshot.dir().open_file(BANK_FILE_PARTIAL)?;
         let metadata = file.metadata().or_path("read", &self.bank_snapshot.path)?;
@@ -308,19 +312,19 @@ impl UnpackedArchive {
         Ok(is_equal && lengths.into_keys().all(is_older))
     }
 
-    /// Empties the storage map of the bank file, as Agave 4.4 and later do. If the map names other
+    /// Empties the storage map of the bank file, as Agave 4.4 and later do. If the map named other
     /// storages than those of the ledger, archiving the ledger would use wrong lengths.
     fn leave_out_storage_map(&mut self) -> Result<()> {
         const WITHOUT_MAP: &str = "bank-file-without-map";
         let dir = &self.bank_snapshot;
         let map = self.bank.storage_map_range.clone();
-        let mut from = dir.dir().open_file(BANK_FILE_PARTIAL)?;
-        let mut to = dir.create_file(WITHOUT_MAP)?;
+        let mut original = dir.dir().open_file(BANK_FILE_PARTIAL)?;
+        let mut without_map = dir.create_file(WITHOUT_MAP)?;
         let mut copy = || -> std::io::Result<()> {
-            std::io::copy(&mut (&from).take(map.start), &mut to)?;
-            to.write_all(&[0; 8])?;
-            from.seek(SeekFrom::Start(map.end))?;
-            std::io::copy(&mut from, &mut to).map(drop)
+            std::io::copy(&mut (&original).take(map.start), &mut without_map)?;
+            without_map.write_all(&[0; 8])?;
+            original.seek(SeekFrom::Start(map.end))?;
+            std::io::copy(&mut original, &mut without_map).map(drop)
         };
         copy().or_path("write", &dir.path.join(WITHOUT_MAP))?;
         dir.rename_within(WITHOUT_MAP, BANK_FILE_PARTIAL)?;

@@ -22,7 +22,7 @@ pub enum ExistingState {
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RestoreOptions {
-    /// The full archive. A stream is saved in the archives directory while it is read.
+    /// The full archive. A stream is saved in the snapshots directory while it is read.
     #[setters(into)]
     pub archive: LocalArchive,
     /// An incremental archive on the full one. Only one of the two can be a stream. Default: none.
@@ -33,7 +33,7 @@ pub struct RestoreOptions {
     #[setters(into)]
     pub expect_roots: Vec<Root>,
     /// Renames archives into the snapshots directory, which must be on their file system. Default:
-    /// false, archives are copied.
+    /// false; the archives are copied.
     pub move_archives: bool,
     /// Destination, and all other settings.
     pub target: TargetOptions,
@@ -60,7 +60,7 @@ impl RestoreOptions {
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct TargetOptions {
-    /// Ledger, snapshots directory, accounts paths.
+    /// Ledger, snapshots directory and accounts paths.
     pub paths: LedgerPaths,
     /// Treatment of an existing state. Default: refuse to restore over it.
     pub existing_state: ExistingState,
@@ -68,9 +68,10 @@ pub struct TargetOptions {
     pub threads: usize,
     /// Checks that are made while the archives are unpacked. Default: all, including the state.
     pub check: CheckOptions,
-    /// Use of page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
+    /// Use of the page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,
-    /// Genesis blocks, one of which must be that of the chain. If empty, the ledger's genesis must be.
+    /// Genesis blocks, one of which must be that of the chain. If there are none, the ledger's genesis
+    /// must be.
     #[doc(hidden)]
     #[setters(skip)]
     pub genesis: Vec<Genesis>,
@@ -125,14 +126,14 @@ pub struct RestoreReport {
     /// Directories to which the former state and newer archives were moved.
     #[serde(serialize_with = "text::paths")]
     pub replaced: Vec<PathBuf>,
-    /// The checks that the result relies on: whether the state was checked, and what shows that no
-    /// storage is missing.
+    /// Facts on which the result relies: the check of the state, and the evidence that no storage is
+    /// missing.
     #[serde(flatten)]
     pub assurance: Assurance,
     /// Time from the start until everything was on disk.
     #[serde(flatten)]
     pub elapsed: Elapsed,
-    /// The genesis in [`TargetOptions::genesis`] that is of the chain.
+    /// Genesis of the chain, one of [`TargetOptions::genesis`].
     #[doc(hidden)]
     #[serde(skip)]
     pub genesis: Option<Genesis>,

@@ -24,11 +24,11 @@ const FIRST_READ_BYTES: usize = 512;
 impl Unpacker<'_> {
     /// Passes superseded records to `records`, by storages in the order of the archives.
     pub fn read_superseded(&self, superseded: &Superseded, records: &AccountsPass<'_>) -> Result<()> {
-        let options = self.run.options;
+        let options = self.job.options;
         let new_worker = || {
             let mut worker = records.new_worker();
-            Ok(move |records: &[RecordVersion], buffer: &mut Vec<u8>| {
-                let number = records.first().map(RecordVersion::storage).unwrap_or_default();
+            Ok(move |versions: &[RecordVersion], buffer: &mut Vec<u8>| {
+                let number = versions.first().map(RecordVersion::storage).unwrap_or_default();
                 let missing_error = || Error::failed(format!("storage number {number} was not placed"));
                 let storage = self.assigner.storages.get(number as usize).ok_or_else(missing_error)?;
                 let run_dir = self.run_dirs.get(usize::from(storage.accounts_path_index)).ok_or_else(missing_error)?;
@@ -36,7 +36,7 @@ impl Unpacker<'_> {
                 let path = run_dir.path.join(&name);
                 let file = run_dir.dir().open_file(&name)?;
                 worker.begin(StorageRef { number, slot: storage.slot, id: storage.id });
-                let mut offsets: Vec<u64> = records.iter().map(RecordVersion::offset_bytes).collect();
+                let mut offsets: Vec<u64> = versions.iter().map(RecordVersion::offset_bytes).collect();
                 offsets.sort_unstable();
                 for offset_bytes in offsets {
                     let (header, data) = read_record(&file, offset_bytes, buffer).or_path("read", &path)?;
@@ -46,9 +46,9 @@ impl Unpacker<'_> {
                 options.io_policy.io_hint.flush_range(&file, &(0..storage.content_bytes)).or_path("write", &path)
             })
         };
-        let by_storage = superseded.records.chunk_by(|record, next| record.storage() == next.storage());
+        let by_storage = superseded.records.chunk_by(|version, next| version.storage() == next.storage());
         let mut check = |_: &[u8], ()| records.accounts.check();
-        run_in_order(by_storage.map(Ok), options.threads, &new_worker, self.run.progress, &mut check)
+        run_in_order(by_storage.map(Ok), options.threads, &new_worker, self.job.progress, &mut check)
     }
 }
 

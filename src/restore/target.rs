@@ -42,8 +42,8 @@ pub struct Target {
 
 impl Target {
     /// Creates missing directories and takes the locks. Refuses a target that holds a state, unless
-    /// the options allow replacing it. Does not touch that state yet. `newest` is the name of the
-    /// archive whose state the ledger gets.
+    /// the options allow replacing it. Does not touch that state yet. `newest` names the archive
+    /// whose state is restored.
     pub fn prepare(options: &TargetOptions, newest: Option<&ArchiveName>) -> Result<Self> {
         let paths = &options.paths;
         let mut created = CreatedDirs::default();
@@ -76,8 +76,8 @@ impl Target {
         self.accounts.iter().map(create).collect()
     }
 
-    /// Fails if the paths no longer lead to the written directories, since a validator would look
-    /// elsewhere.
+    /// Fails if a path no longer leads to the directory that was written, since a validator would not
+    /// find the ledger.
     pub fn check_paths(&self) -> Result<()> {
         let dirs = [&self.ledger, &self.snapshots_dir, &self.bank_snapshots];
         let mut dirs = dirs.into_iter().chain(&self.accounts);
@@ -87,8 +87,9 @@ impl Target {
 
 #[cfg(feature = "net")]
 pub struct Preview {
-    /// Bytes to write per file system.
+    /// Needed and free space of each file system.
     pub space: Vec<Space>,
+    /// Paths of an existing state that would be moved aside.
     pub existing: Vec<PathBuf>,
     /// An error if there is no room.
     pub room: Result<()>,
@@ -142,8 +143,8 @@ fn open_nearest(path: &Path) -> Result<Arc<KeptDir>> {
 
 #[cfg(feature = "net")]
 impl Preview {
-    /// Examines the target of a restore that writes `bytes`, and whose last archive is `newest`. Undoes
-    /// what a killed restore left, except in a dry run, which writes nothing.
+    /// Examines the target of a restore that writes `bytes`, and whose last archive is `newest`.
+    /// Undoes what a killed restore left, except in a dry run, which writes nothing.
     ///
     /// # Errors
     /// The restore would refuse the target.
@@ -208,7 +209,7 @@ pub const SNAPSHOT_DIR: &str = "snapshot";
 pub struct OldState {
     /// Name of the directories to which the old state and archives are moved; `None` if that is
     /// not allowed.
-    pub name: Option<String>,
+    pub replaced_name: Option<String>,
     pub moves: Vec<Move>,
 }
 
@@ -225,7 +226,7 @@ impl OldState {
     ) -> Result<Self> {
         let mut old = Self::default();
         if options.existing_state == ExistingState::MoveAside {
-            old.name = Some(choose_replaced_name(snapshots_dir.into_iter().chain(accounts)));
+            old.replaced_name = Some(choose_replaced_name(snapshots_dir.into_iter().chain(accounts)));
         }
         if let Some(snapshots_dir) = snapshots_dir {
             check_rename_target(snapshots_dir, BANK_SNAPSHOTS_DIR)?;
@@ -238,7 +239,7 @@ impl OldState {
             let mut slots: Vec<u64> = slots.collect();
             slots.sort_unstable_by_key(|slot| Reverse(*slot));
             if let Some(newest) = newest
-                && old.name.is_none()
+                && old.replaced_name.is_none()
                 && slots.first() == Some(&newest.slot)
                 && snapshots_dir.stat_entry(newest.to_string())?.is_some()
                 && bank_snapshots.path_of(format!("{}/fastboot_version", newest.slot)).exists()
@@ -266,7 +267,7 @@ impl OldState {
 
     fn add_move(&mut self, dir: &Arc<KeptDir>, part: &str, parent: &Arc<KeptDir>, inner: &str) -> Result<()> {
         let path = dir.path_of(part);
-        let Some(name) = &self.name else {
+        let Some(replaced_name) = &self.replaced_name else {
             let message = format!(
                 "{} exists already: the target holds a ledger, or the remains of one; nothing was changed",
                 path.escaped()
@@ -277,7 +278,7 @@ impl OldState {
         if let Some(stat) = dir.stat_entry(part)? {
             check_same_file_system(&path, &stat, parent)?;
         }
-        let to = format!("{name}/{inner}{part}");
+        let to = format!("{replaced_name}/{inner}{part}");
         self.moves.push(Move::new((dir, part), (parent, &to))?);
         Ok(())
     }
@@ -291,8 +292,8 @@ impl OldState {
         let mut paths: Vec<PathBuf> = self.moves.iter().map(Move::source_path).collect();
         for dir in dirs {
             let names = dir.names().unwrap_or_default();
-            let replaced = |name: &&OsString| name.to_string_lossy().starts_with(REPLACED_PREFIX);
-            paths.extend(names.iter().filter(replaced).map(|name| dir.path_of(name)));
+            let is_aside = |name: &&OsString| name.to_string_lossy().starts_with(REPLACED_PREFIX);
+            paths.extend(names.iter().filter(is_aside).map(|name| dir.path_of(name)));
         }
         if paths.is_empty() {
             return error;
@@ -315,7 +316,8 @@ fn choose_replaced_name<'a>(dirs: impl Iterator<Item = &'a Arc<KeptDir>> + Clone
     }
 }
 
-/// Returns the bytes that a directory takes on the disk. Parts that cannot be read count as nothing.
+/// Returns the number of bytes that a file or directory occupies on the disk, without parts that cannot
+/// be read.
 fn disk_bytes(path: &Path) -> u64 {
     let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
     let mut bytes = metadata.blocks().saturating_mul(512);
@@ -327,16 +329,16 @@ fn disk_bytes(path: &Path) -> u64 {
     bytes
 }
 
-/// Refuses an accounts path that is the ledger, the snapshots path (as a validator does) or the directory
-/// of bank snapshots, that is given twice, or that is within another accounts path: a validator deletes
-/// unknown files in accounts paths.
+/// Refuses an accounts path that is the ledger or the snapshots directory (as a validator does), that is
+/// in the directory of bank snapshots, that is given twice, or that is within another accounts path: a
+/// validator deletes unknown files in accounts paths.
 fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledger: &KeptDir) -> Result<()> {
-    let canonical = |dir: &KeptDir| fs::canonicalize(dir.path()).or_path("read", dir.path());
-    let ledger = canonical(ledger)?;
-    let snapshots = canonical(snapshots_dir)?;
+    let canonical_path = |dir: &KeptDir| fs::canonicalize(dir.path()).or_path("read", dir.path());
+    let ledger = canonical_path(ledger)?;
+    let snapshots = canonical_path(snapshots_dir)?;
     let mut seen: Vec<PathBuf> = Vec::new();
     for dir in accounts {
-        let path = canonical(dir)?;
+        let path = canonical_path(dir)?;
         let overlaps = |other: &PathBuf| path.starts_with(other) || other.starts_with(&path);
         if seen.iter().any(overlaps)
             || path == snapshots

@@ -18,14 +18,14 @@ use slotpress_read::{
     StateBuilder, Tail, Task, Visitor,
 };
 
-use crate::restore::Run;
+use crate::restore::RestoreJob;
 use crate::restore::assign::{AssignedStorage, Assigner};
 use crate::restore::check::check_chain;
-use crate::restore::input::OpenedArchive;
+use crate::restore::input::ArchiveToRestore;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 
 pub struct Unpacker<'a> {
-    pub run: Run<'a>,
+    pub job: RestoreJob<'a>,
     pub run_dirs: &'a [PartialDir],
     pub assigner: Assigner,
     pub seen_slots: SeenSlots,
@@ -46,33 +46,33 @@ fn is_silent(rule: Rule) -> bool {
 }
 
 impl Unpacker<'_> {
-    /// Unpacks an archive, which builds on `full` if that is given. `is_base` is true if an incremental
-    /// archive is known to follow.
+    /// Unpacks and checks an archive, which builds on `full` if there is one. `is_base` is true if an
+    /// incremental archive is known to follow.
     pub fn unpack_checked(
         &mut self,
-        opened: &OpenedArchive,
-        full: Option<(&OpenedArchive, &UnpackedArchive)>,
+        opened: &ArchiveToRestore,
+        full: Option<(&ArchiveToRestore, &UnpackedArchive)>,
         is_base: bool,
     ) -> Result<UnpackedArchive> {
         opened.judge_pair(full, None)?;
         let base_slot = full.map(|(_, full)| full.bank.slot);
         let unpacked = self.unpack(opened, base_slot.or(opened.archive.base_slot()), is_base)?;
         opened.judge_pair(full, Some(&unpacked.bank))?;
-        check_chain(&unpacked.bank, self.run.options)?;
+        check_chain(&unpacked.bank, self.job.options)?;
         if opened.expect_root.is_some() && opened.is_judged_at_end {
-            opened.judge_root(compare_frames(&opened.archive, self.run.progress)?)?;
+            opened.judge_root(compare_frames(&opened.archive, self.job.progress)?)?;
         }
         Ok(unpacked)
     }
 
     /// Unpacks an archive, by its index if it has one, else in order. Version, status cache and bank file
     /// get a separate directory. If the state is checked, hashes records while they are written.
-    fn unpack(&mut self, opened: &OpenedArchive, base_slot: Option<u64>, is_base: bool) -> Result<UnpackedArchive> {
-        let run = self.run;
+    fn unpack(&mut self, opened: &ArchiveToRestore, base_slot: Option<u64>, is_base: bool) -> Result<UnpackedArchive> {
+        let job = self.job;
         let archive = &opened.archive;
-        let bank_snapshot = PartialDir::create(&run.target.snapshots_dir, "bank", run.target.owner)?;
-        run.progress.stage(Stage::Restoring, archive.source.length_bytes());
-        let memory_bytes = flusher_memory_bytes(run.options.check.memory_bytes);
+        let bank_snapshot = PartialDir::create(&job.target.snapshots_dir, "bank", job.target.owner)?;
+        job.progress.stage(Stage::Restoring, archive.source.length_bytes());
+        let memory_bytes = flusher_memory_bytes(job.options.check.memory_bytes);
         let flushers = &Flushers::start(archive.io_policy.io_hint, memory_bytes)?;
         let failures = Failures::with_refused(Rule::is_refused).for_base(is_base);
         let accounts = self.state.as_ref();
@@ -89,15 +89,15 @@ impl Unpacker<'_> {
             space: SpaceWatch::default(),
             flushers,
         };
-        let pass = ArchivePass::new(run.options.threads, run.progress).check_hashes(opened.expect_root.is_some());
+        let pass = ArchivePass::new(job.options.threads, job.progress).check_hashes(opened.expect_root.is_some());
         let mut read = archive.read(&pass, &visitor)?;
         flushers.finish()?;
         let (_, bank) = visitor.rules.finish(archive, &mut read)?;
         let broken = failures.broken_rules();
         if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
             let path = archive.path().escaped();
-            let what = rule.description();
-            run.progress.warn(&format!("{path}: {what}: verifying it shows where, and which clients refuse it"));
+            let rule = rule.description();
+            job.progress.warn(&format!("{path}: {rule}: verifying it shows where, and which clients refuse it"));
         }
         // The rules require a bank file.
         let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
@@ -132,11 +132,11 @@ struct UnpackVisitor<'a> {
 
 impl Visitor for UnpackVisitor<'_> {
     fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
-        let wanted = self.rules.choose_use(entry)?;
+        let entry_use = self.rules.choose_use(entry)?;
         // The order of assignments gives storages their numbers.
         let storage = self.assigner.lock().assign(entry)?;
         self.storages.write().push(storage);
-        Ok(wanted)
+        Ok(entry_use)
     }
 
     fn observe_frame(&self, frame: SeenFrame) -> Result<()> {

@@ -95,7 +95,7 @@ fn verbose_prints_the_plan() {
             "902 KiB of tar, storages: 27; obsolete records left out: ",
         ),
         (vec!["recompress", text(&full), "-o", target, "--force"], "to read; workers: "),
-        (vec!["restore", text(&full), "--ledger", text(&restored)], "to copy into the archives directory; workers: "),
+        (vec!["restore", text(&full), "--ledger", text(&restored)], "to copy into the snapshots directory; workers: "),
         (vec!["verify", text(&full)], "to read; workers: "),
     ] {
         let (code, stdout, stderr) = run_to_text(&[&command[..], &["-v"]].concat());

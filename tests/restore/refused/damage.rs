@@ -57,29 +57,29 @@ impl DamageTest {
         found
     }
 
-    /// Restores damaged bytes, which must give the same result, or an error and no files. Returns true
-    /// for the same result.
-    fn is_harmless(&self, bytes: &[u8], what: &str) -> bool {
+    /// Restores damaged bytes. The result must be the same as without damage, or an error and no files.
+    /// Returns true if it is the same.
+    fn is_harmless(&self, bytes: &[u8], label: &str) -> bool {
         fs::write(&self.archive, bytes).expect("written");
         match self.restore() {
             Ok(_) => {
-                assert!(self.take_restored() == self.expected, "{what}: restored something else");
+                assert!(self.take_restored() == self.expected, "{label}: restored something else");
                 true
             }
             Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Damaged, "{label}: {error}");
                 assert!(!error.to_string().is_empty());
                 assert_eq!(
                     relative_paths(self.dir.path()),
                     ["in".to_string(), format!("in/{}", name(&self.archive))],
-                    "{what}"
+                    "{label}"
                 );
                 false
             }
         }
     }
 
-    /// Returns every offset of head and tail, and evenly spread ones between.
+    /// Returns every offset in the head and the tail, and evenly spread offsets between them.
     fn offsets(&self) -> Vec<usize> {
         let length = self.bytes.len();
         (0..length).filter(|at| *at < 64 || length - at <= 400 || at % 997 == 0).collect()
@@ -194,7 +194,7 @@ fn file(path: &str, content: &[u8]) -> TarEntry {
 
 /// Asserts that a crafted tar, in one frame or several, is refused, and leaves no files inside or
 /// outside the target.
-fn assert_refused(tar: &[u8], what: &str) {
+fn assert_refused(tar: &[u8], label: &str) {
     for bytes in [
         zstd::stream::encode_all(tar, 1).expect("compresses"),
         tar.chunks(700).flat_map(|piece| zstd::bulk::compress(piece, 1).expect("compresses")).collect(),
@@ -203,9 +203,9 @@ fn assert_refused(tar: &[u8], what: &str) {
         let archive = dir.path().join("crafted.tar.zst");
         fs::write(&archive, bytes).expect("written");
         let error = try_restore(&archive, &dir.path().join("out")).err();
-        let error = error.unwrap_or_else(|| panic!("{what} was restored"));
-        assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
-        assert_eq!(relative_paths(dir.path()), ["crafted.tar.zst"], "{what}");
+        let error = error.unwrap_or_else(|| panic!("{label} was restored"));
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{label}: {error}");
+        assert_eq!(relative_paths(dir.path()), ["crafted.tar.zst"], "{label}");
     }
 }
 
@@ -251,40 +251,40 @@ fn entries_that_no_snapshot_holds_are_refused() {
 #[test]
 fn sets_of_entries_that_no_client_loads_are_refused() {
     let good = entries(&fixture(FULL_26));
-    let change = |what: &str, change: &dyn Fn(&mut Vec<TarEntry>)| {
+    let assert_change_refused = |label: &str, change: &dyn Fn(&mut Vec<TarEntry>)| {
         let mut entries = good.clone();
         change(&mut entries);
-        assert_refused(&make_tar(&entries), what);
+        assert_refused(&make_tar(&entries), label);
     };
     for path in ["version", "snapshots/status_cache", "snapshots/26/26", "accounts/5.5"] {
-        change(&format!("{path} twice"), &|entries| {
+        assert_change_refused(&format!("{path} twice"), &|entries| {
             let again = entries.iter().find(|entry| entry.path == path).expect("the entry").clone();
             entries.push(again);
         });
-        change(&format!("no {path}"), &|entries| entries.retain(|entry| entry.path != path));
-        change(&format!("an empty {path}"), &|entries| {
+        assert_change_refused(&format!("no {path}"), &|entries| entries.retain(|entry| entry.path != path));
+        assert_change_refused(&format!("an empty {path}"), &|entries| {
             entries.iter_mut().find(|entry| entry.path == path).expect("the entry").content.clear();
         });
     }
-    change("two storages of a slot", &|entries| entries.push(file("accounts/5.99", &[1; 136])));
-    change("a storage of the future", &|entries| entries.push(file("accounts/27.99", &[1; 136])));
-    change("two bank files", &|entries| {
+    assert_change_refused("two storages of a slot", &|entries| entries.push(file("accounts/5.99", &[1; 136])));
+    assert_change_refused("a storage of the future", &|entries| entries.push(file("accounts/27.99", &[1; 136])));
+    assert_change_refused("two bank files", &|entries| {
         let bank = entries.iter().find(|entry| entry.path == "snapshots/26/26").expect("the entry").content.clone();
         entries.push(file("snapshots/27/27", &bank));
     });
-    change("a bank file of another slot", &|entries| {
+    assert_change_refused("a bank file of another slot", &|entries| {
         for entry in entries.iter_mut().filter(|entry| entry.path.starts_with("snapshots/26")) {
             entry.path = entry.path.replace("26", "25");
         }
         entries.retain(|entry| entry.path != "accounts/26.26");
     });
-    change("an unknown version", &|entries| {
+    assert_change_refused("an unknown version", &|entries| {
         entries.iter_mut().find(|entry| entry.path == "version").expect("the entry").content = b"9.9.9".to_vec();
     });
-    change("a bank file with a byte too many", &|entries| {
+    assert_change_refused("a bank file with a byte too many", &|entries| {
         entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("the entry").content.push(0);
     });
-    change("a bank file that is cut off", &|entries| {
+    assert_change_refused("a bank file that is cut off", &|entries| {
         entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("the entry").content.truncate(9_000);
     });
     assert_refused(&make_tar(&[]), "an empty tar");
@@ -370,14 +370,14 @@ fn a_wrong_index_is_damage() {
     let path = dir.path().join(FULL_26);
     fs::write(&path, in_frames(true_entries.clone(), &[ends[9], ends[12], ends[20]])).expect("written");
     let test = DamageTest::new(&path);
-    let assert_damage = |bytes: &[u8], what: &str| {
-        assert!(!test.is_harmless(bytes, what), "{what}: restored");
+    let assert_damage = |bytes: &[u8], label: &str| {
+        assert!(!test.is_harmless(bytes, label), "{label}: restored");
         let out = temp_dir();
         let mut sink = DirSink::open(out.path()).expect("opened");
         let made = recompress(&RecompressOptions::new(&test.archive), &mut sink, &NoProgress);
-        let made = made.expect(what).archive.path.expect("a path");
-        let report = verify(&Snapshot::archive(made), &VerifyOptions::default(), &NoProgress).expect(what);
-        assert!(report.ok, "{what}: {:?}", report.failures);
+        let made = made.expect(label).archive.path.expect("a path");
+        let report = verify(&Snapshot::archive(made), &VerifyOptions::default(), &NoProgress).expect(label);
+        assert!(report.ok, "{label}: {:?}", report.failures);
     };
 
     // Frames that the index describes as they are may be cut anywhere, except inside a header.
@@ -420,11 +420,11 @@ fn a_wrong_index_is_damage() {
             }),
         ),
     ];
-    for (what, change) in &changes {
+    for (label, change) in &changes {
         let mut entries = true_entries.clone();
         change(&mut entries);
         for cuts in [vec![], vec![ends[9]], vec![ends[11] - 300], vec![ends[10], ends[12], ends[13] + 800]] {
-            assert_damage(&in_frames(entries.clone(), &cuts), what);
+            assert_damage(&in_frames(entries.clone(), &cuts), label);
         }
     }
 

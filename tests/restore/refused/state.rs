@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use slotpress::archive::{Codec, DirSink, EncodingOptions, RecordLayout, ZSTD_LEVEL_DEFAULT};
 use slotpress::recompress::{RecompressOptions, RecompressReport, recompress};
@@ -18,7 +19,10 @@ use crate::common::*;
 
 /// Lets one of these tests run at a time, because a child that one test has forked holds the locks of another
 /// test until it executes its program.
-static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+fn take_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const CHAINS: [&str; 3] = [AGAVE_4_2, AGAVE_4_4, AGAVE_4_5];
 
@@ -66,7 +70,7 @@ fn full_of(chain: &str) -> PathBuf {
 /// archive; 200 are worth trying by hand.
 #[test]
 fn accepted_archives_have_the_right_state() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = take_turn();
     let flips: usize = std::env::var("SLOTPRESS_FLIPS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
     for chain in CHAINS {
         let source = full_of(chain);
@@ -143,7 +147,7 @@ fn nth_storage(entries: &mut [TarEntry], number: usize) -> &mut TarEntry {
 /// missing, short or foreign.
 #[test]
 fn missing_doubled_short_and_foreign_storages_are_refused() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = take_turn();
     for chain in [AGAVE_4_4, AGAVE_4_5] {
         let original = entries(&full_of(chain));
         let storages: Vec<String> = original
@@ -182,7 +186,7 @@ fn missing_doubled_short_and_foreign_storages_are_refused() {
 /// records is superseded. Both commands accept the state, verbatim and clustered.
 #[test]
 fn superseded_records_are_subtracted() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = take_turn();
     let mut entries = entries(&full_of(AGAVE_4_4));
     let count = entries.iter().filter(|entry| entry.path.starts_with("accounts/") && entry.kind == b'0').count();
     let slot_of = |path: &str| path[9..].split('.').next().and_then(|slot| slot.parse::<u64>().ok()).expect("a slot");
@@ -239,7 +243,7 @@ fn pubkeys(storage: &[u8]) -> Vec<[u8; 32]> {
 
 #[test]
 fn a_pair_is_checked_as_one_state() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = take_turn();
     for chain in CHAINS {
         let dir = temp_dir();
         let archives = [full_of(chain), fixture_of(chain, "incremental-snapshot-26-40-")];
@@ -261,7 +265,7 @@ fn a_pair_is_checked_as_one_state() {
 /// unless a flag says otherwise.
 #[test]
 fn checksums_and_an_index_do_not_suffice() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = take_turn();
     let ledger = ledger_of(AGAVE_4_4, 26);
     let out = temp_dir();
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
@@ -276,7 +280,7 @@ fn checksums_and_an_index_do_not_suffice() {
 
 #[test]
 fn an_unexpected_hash_is_refused() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = take_turn();
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let hash = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
@@ -289,7 +293,7 @@ fn an_unexpected_hash_is_refused() {
 /// `restore -` keeps the archive under its name, and makes the same ledger as from a file.
 #[test]
 fn standard_input_makes_the_same_ledger() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = take_turn();
     let dir = temp_dir();
     let source = full_of(AGAVE_4_4);
     let piped = dir.path().join("piped");
@@ -308,7 +312,7 @@ fn standard_input_makes_the_same_ledger() {
 
 #[test]
 fn a_cut_archive_from_standard_input_leaves_nothing() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = take_turn();
     let dir = temp_dir();
     let bytes = fs::read(full_of(AGAVE_4_4)).expect("read");
     let cut = dir.path().join("cut");

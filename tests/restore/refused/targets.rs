@@ -1,4 +1,4 @@
-//! Archives and targets that cannot give a ledger that boots are refused before anything is
+//! Archives and targets that cannot make up a ledger that boots are refused before anything is
 //! written.
 
 use std::fs;
@@ -37,7 +37,7 @@ fn an_incremental_archive_without_its_full_one_is_refused() {
     );
     assert_nothing_left(&target);
 
-    // Another name does not tell that it is incremental.
+    // Under another name, the archive does not look incremental.
     let dir = temp_dir();
     let renamed = dir.path().join("archive");
     fs::copy(&incremental, &renamed).expect("copied");
@@ -67,7 +67,7 @@ fn an_incremental_archive_on_another_full_one_is_refused() {
     fs::write(&full, zstd::stream::encode_all(make_tar(&entries).as_slice(), 1).expect("compresses")).expect("written");
 
     let alone = Target::new(0);
-    // The check of the state finds that, unless a flag leaves it out.
+    // The check of the state finds the missing storage, unless a flag disables the check.
     assert_fails(&mut alone.command(&[&full]), 3, &["do not add up to the bank file's capitalization"]);
     assert_nothing_left(&alone);
     alone.command(&[&full]).args(["--check", "frames"]).assert().success();
@@ -157,7 +157,7 @@ fn a_lack_of_room_names_old_states() {
     assert!(tree(&target) == before);
 }
 
-/// They are refused before anything is written, even if they come from a pipe.
+/// Such archives are refused before anything is written, even if they come from a pipe.
 #[test]
 fn compressions_that_agave_does_not_read_are_refused() {
     let dir = temp_dir();
@@ -179,9 +179,9 @@ fn compressions_that_agave_does_not_read_are_refused() {
         assert_fails(target.command(&[Path::new("-")]).write_stdin(bytes), 1, &["standard input: ", &message, hint]);
         assert_nothing_left(&target);
         // An incremental archive with such a compression is refused, too.
-        let newer = dir.path().join(INCREMENTAL_26_40.replace("tar.zst", extension));
-        fs::copy(&path, &newer).expect("copied");
-        assert_fails(&mut target.command(&[&fixture(FULL_26), &newer]), 1, &[&message]);
+        let incremental = dir.path().join(INCREMENTAL_26_40.replace("tar.zst", extension));
+        fs::copy(&path, &incremental).expect("copied");
+        assert_fails(&mut target.command(&[&fixture(FULL_26), &incremental]), 1, &[&message]);
         assert_nothing_left(&target);
     }
 }
@@ -243,8 +243,8 @@ fn accounts_paths_that_a_validator_refuses_are_refused() {
     assert_nothing_left(&target);
 }
 
-/// A different archive of the same name in the target is not taken for this one, even if it has the same
-/// length.
+/// A different archive of the same name in the target is not mistaken for the restored one, even if it has
+/// the same length.
 #[test]
 fn another_archive_of_the_same_name_is_not_replaced() {
     for change_length in [false, true] {

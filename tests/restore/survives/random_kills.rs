@@ -19,57 +19,62 @@ struct KilledCommand<'a> {
 
 /// Returns all files except locks and what was moved aside.
 fn result_files(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
-    let stays = |path: &String| !path.ends_with(".lock") && !path.contains("slotpress-replaced-");
-    tree(dir).into_iter().filter(|(path, _)| stays(path)).collect()
+    let is_result = |path: &String| !path.ends_with(".lock") && !path.contains("slotpress-replaced-");
+    tree(dir).into_iter().filter(|(path, _)| is_result(path)).collect()
 }
 
 /// `KILLS_SEED` selects other moments.
 #[test]
 #[ignore = "takes some minutes: 600 kills of restore, 300 each of archive, recompress, rebase"]
-fn the_run_after_a_kill_gives_the_same_result() {
+fn the_run_after_a_kill_has_the_same_result() {
     let mut rng = SeededRng::new(number_from_env("KILLS_SEED", 1));
     let agaves = [fixture(FULL_26), fixture(INCREMENTAL_26_40)];
-    let newer = [full(NEW_CHAIN), incremental(NEW_CHAIN)];
-    let with = |word: &str, archives: &[&Path], out: &str, dir: &Path| {
-        let mut command = command(word);
-        command.args(archives).arg(out).arg(dir);
+    let firedancers = [full(NEW_CHAIN), incremental(NEW_CHAIN)];
+    let command_with = |name: &str, arguments: &[&Path], out_flag: &str, dir: &Path| {
+        let mut command = command(name);
+        command.args(arguments).arg(out_flag).arg(dir);
         command
     };
-    let [agave, agave_newer] = agaves.each_ref().map(|path| path.as_path());
+    let [agave_full, agave_incremental] = agaves.each_ref().map(|path| path.as_path());
     // An old state of the same slot, with an older and a newer bank snapshot.
     let old = temp_dir();
-    make_old_state(agave, 26, old.path(), &old.path().join("accounts"));
+    make_old_state(agave_full, 26, old.path(), &old.path().join("accounts"));
     let ledger = ledger("ledger-at-40");
     let commands = [
         KilledCommand {
             label: "restore",
             kills: 200,
-            command: Box::new(|dir| with("restore", &[agave, agave_newer], "--ledger", dir)),
+            command: Box::new(|dir| command_with("restore", &[agave_full, agave_incremental], "--ledger", dir)),
         },
         KilledCommand {
             label: "restore, of Firedancer",
             kills: 200,
-            command: Box::new(|dir| with("restore", &[&newer[0], &newer[1]], "--ledger", dir)),
+            command: Box::new(|dir| command_with("restore", &[&firedancers[0], &firedancers[1]], "--ledger", dir)),
         },
         KilledCommand {
             label: "restore --replace-state",
             kills: 200,
-            command: Box::new(|dir| with("restore", &[agave, Path::new("--replace-state")], "--ledger", dir)),
+            command: Box::new(|dir| {
+                command_with("restore", &[agave_full, Path::new("--replace-state")], "--ledger", dir)
+            }),
         },
         KilledCommand {
             label: "archive",
             kills: 300,
-            command: Box::new(|dir| with("archive", &[ledger.path()], "-o", dir)),
+            command: Box::new(|dir| command_with("archive", &[ledger.path()], "-o", dir)),
         },
         KilledCommand {
             label: "recompress",
             kills: 300,
-            command: Box::new(|dir| with("recompress", &[agave], "-o", dir)),
+            command: Box::new(|dir| command_with("recompress", &[agave_full], "-o", dir)),
         },
         KilledCommand {
             label: "rebase",
             kills: 300,
-            command: Box::new(|dir| with("rebase", &[agave, agave_newer, Path::new("--onto"), agave], "-o", dir)),
+            command: Box::new(|dir| {
+                let arguments = [agave_full, agave_incremental, Path::new("--onto"), agave_full];
+                command_with("rebase", &arguments, "-o", dir)
+            }),
         },
     ];
     for KilledCommand { label, kills, command } in &commands {
@@ -81,13 +86,13 @@ fn the_run_after_a_kill_gives_the_same_result() {
         let whole = new_dir();
         let started = Instant::now();
         assert!(command(whole.path()).output().expect("runs").status.success(), "{label}");
-        let took = started.elapsed();
+        let duration = started.elapsed();
         let expected = result_files(whole.path());
         let mut killed = 0;
         while killed < *kills {
             let dir = new_dir();
             let mut child = command(dir.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-            std::thread::sleep(Duration::from_nanos(rng.below(took.as_nanos() as usize) as u64));
+            std::thread::sleep(Duration::from_nanos(rng.below(duration.as_nanos() as usize) as u64));
             child.kill().expect("killed");
             killed += usize::from(!child.wait().expect("ends").success());
             let left = result_files(dir.path());

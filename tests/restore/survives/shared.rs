@@ -61,16 +61,16 @@ fn two_restores_into_one_accounts_path_exclude_each_other() {
             break;
         }
         let dir = temp_dir();
-        let [one, other, accounts] = ["one", "other", "accounts"].map(|name| dir.path().join(name));
+        let [first_ledger, second_ledger, accounts] = ["first", "second", "accounts"].map(|name| dir.path().join(name));
         let flags = |ledger: &PathBuf| {
             ["--ledger".to_string(), text(ledger).into(), "--accounts".into(), text(&accounts).into()]
         };
-        let flags_one = flags(&one);
-        let flags_other = flags(&other);
-        let arguments = [&flags_one, &flags_other].map(|flags| flags.iter().map(String::as_str).collect::<Vec<_>>());
+        let first_flags = flags(&first_ledger);
+        let second_flags = flags(&second_ledger);
+        let arguments = [&first_flags, &second_flags].map(|flags| flags.iter().map(String::as_str).collect::<Vec<_>>());
         let outputs = restore_both([&arguments[0], &arguments[1]], &accounts, round % 8 * 40);
         let mut complete = 0;
-        for (output, ledger) in outputs.iter().zip([&one, &other]) {
+        for (output, ledger) in outputs.iter().zip([&first_ledger, &second_ledger]) {
             let (code, stderr) = code_and_stderr(output);
             if code == Some(0) {
                 complete += 1;
@@ -91,9 +91,9 @@ fn two_restores_into_one_accounts_path_exclude_each_other() {
 #[test]
 fn distinct_targets_run_side_by_side() {
     let dir = temp_dir();
-    let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
-    let outputs = restore_both([&["--ledger", text(&one)], &["--ledger", text(&other)]], dir.path(), 0);
-    for (output, ledger) in outputs.iter().zip([one, other]) {
+    let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
+    let outputs = restore_both([&["--ledger", text(&first)], &["--ledger", text(&second)]], dir.path(), 0);
+    for (output, ledger) in outputs.iter().zip([first, second]) {
         assert_eq!(output.status.code(), Some(0), "{}", code_and_stderr(output).1);
         assert_complete(&ledger, &ledger.join("accounts"));
     }

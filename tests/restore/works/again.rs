@@ -4,10 +4,10 @@ use crate::common::screen::run_to_text;
 use crate::common::*;
 use crate::publish::setup::Setup;
 
-/// Every command accepts archives of a ledger restored from an Agave 4.2 pair, the full one and the
-/// pair.
+/// The ledger is restored from a pair of Agave 4.2. Every command accepts its full archive, and its
+/// incremental archive together with the pair's full one.
 #[test]
-fn every_command_takes_archives_of_a_restored_ledger() {
+fn every_command_accepts_archives_of_a_restored_ledger() {
     let dir = temp_dir();
     let path = |name: &str| text(&dir.path().join(name)).to_string();
     let assert_succeeds = |arguments: &[&str]| {

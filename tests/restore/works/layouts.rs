@@ -16,12 +16,12 @@ fn assert_boots(target: &Target, archives: &[&Path]) {
     let slot = name(Path::new(bank_path));
     let bank_snapshot = target.ledger.join("snapshots").join(&slot);
     assert_eq!(relative_paths(&target.ledger.join("snapshots")).first(), Some(&slot), "one bank snapshot");
-    let mut found = relative_paths(&bank_snapshot);
-    found.sort();
+    let mut file_names = relative_paths(&bank_snapshot);
+    file_names.sort();
     let mut expected =
         vec!["fastboot_version", "obsolete_accounts", "status_cache", "storages_list", "version", slot.as_str()];
     expected.sort_unstable();
-    assert_eq!(found, expected);
+    assert_eq!(file_names, expected);
     let read = |name: &str| fs::read(bank_snapshot.join(name)).expect("read");
     assert_eq!(read("fastboot_version"), b"3.0.0");
     assert!(read("status_cache") == newest["snapshots/status_cache"]);
@@ -125,7 +125,7 @@ fn ledgers_of_our_archives_boot() {
     }
 }
 
-/// One frame without content size, and frames cut at any byte, give the same ledger.
+/// One frame without content size, and frames cut at any byte, are restored to the same ledger.
 #[test]
 fn frames_of_other_writers_are_restored() {
     let tar = tar_of(&fixture(FULL_3500));
@@ -186,9 +186,9 @@ fn equal_and_huge_ids_are_replaced() {
             .expect("written");
         path
     };
-    let id_of: [(&str, &dyn Fn(usize) -> u32); 3] =
+    let numberings: [(&str, &dyn Fn(usize) -> u32); 3] =
         [("from-zero", &|number| number as u32), ("all-equal", &|_| 7), ("huge", &|number| u32::MAX - number as u32)];
-    for (kind, id_of) in id_of {
+    for (kind, id_of) in numberings {
         let full = renumber(&fixture(FULL_26), kind, id_of);
         let incremental = renumber(&fixture(INCREMENTAL_26_40), kind, id_of);
         let target = Target::new(3);
@@ -198,7 +198,7 @@ fn equal_and_huge_ids_are_replaced() {
 }
 
 #[test]
-fn an_archive_in_the_archives_directory_is_not_copied() {
+fn an_archive_in_the_snapshots_directory_is_not_copied() {
     for inner in ["", "remote"] {
         let target = Target::new(0);
         let dir = target.ledger.join(inner);

@@ -38,10 +38,10 @@ fn archives_that_cannot_be_renamed_are_refused() {
     let (archive, ledger) = archive_and_ledger(dir.path());
     let link = dir.path().join("link");
     symlink(&archive, &link).expect("linked");
-    let damaged = restore(&archive, &ledger, &["--move", "--expect-hash", &"1".repeat(32)]);
-    assert_eq!(damaged.0, Some(3), "{damaged:?}");
-    assert!(archive.exists(), "{damaged:?}");
-    assert!(!ledger.exists(), "{damaged:?}");
+    let refused = restore(&archive, &ledger, &["--move", "--expect-hash", &"1".repeat(32)]);
+    assert_eq!(refused.0, Some(3), "{refused:?}");
+    assert!(archive.exists(), "{refused:?}");
+    assert!(!ledger.exists(), "{refused:?}");
     let (code, stderr) = restore(&link, &ledger, &["--move"]);
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("cannot be moved"), "{stderr}");

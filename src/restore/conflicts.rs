@@ -1,8 +1,8 @@
 //! Finds archives that would make a validator ignore or damage a restored state.
 //!
-//! - Newer archives: the validator would start from them instead. By name, Agave takes the full
-//!   archive of the highest slot and the highest incremental one on it, and uses a bank snapshot
-//!   only if that is not older (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate).
+//! - Newer archives: the validator would start from them instead. By their names, Agave chooses the full
+//!   archive of the highest slot and the highest incremental one on it. It uses a bank snapshot only if
+//!   that is not older than these (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate).
 //! - Full archives between the two archives of a rebased pair: the validator would make incremental
 //!   archives on them, which would lack accounts that the rebased archive does not hold.
 
@@ -17,7 +17,7 @@ use crate::restore::target::{Target, check_same_file_system};
 
 struct FoundArchive {
     dir: Arc<KeptDir>,
-    /// Path of `dir` below the archives directory, with a slash at its end, or empty.
+    /// Path of `dir` below the snapshots directory, with a slash at its end, or empty.
     prefix: &'static str,
     name: ArchiveName,
     stat: FileStat,
@@ -31,7 +31,8 @@ pub struct RestoredSlots {
 }
 
 impl RestoredSlots {
-    /// Tells from slots and ids of an incremental archive's storages whether it was made by `rebase`.
+    /// Makes the slots of a restored state. The slots and ids of the newest archive's storages show
+    /// whether `rebase` made the archive.
     pub fn new(newest: u64, base_slot: Option<u64>, storages: impl Iterator<Item = (u64, u32)>) -> Self {
         let rebased_on = if is_rebased(newest, storages) { base_slot } else { None };
         Self { newest, rebased_on }
@@ -51,20 +52,20 @@ impl RestoredSlots {
 /// # Errors
 /// Such archives exist, and the options do not allow moving them; or the disk fails.
 pub fn plan_moves_aside(target: &Target, slots: RestoredSlots) -> Result<Vec<Move>> {
-    let archives_dir = &target.snapshots_dir;
+    let snapshots_dir = &target.snapshots_dir;
     let slot = slots.newest;
     let mut archives = Vec::new();
-    add_archives(archives_dir, "", &mut archives)?;
-    let remote = archives_dir.stat_entry(REMOTE_DIR)?;
+    add_archives(snapshots_dir, "", &mut archives)?;
+    let remote = snapshots_dir.stat_entry(REMOTE_DIR)?;
     if remote.is_some_and(|remote| remote.kind.is_dir())
-        && let Some(remote) = archives_dir.open_dir(REMOTE_DIR)?
+        && let Some(remote) = snapshots_dir.open_dir(REMOTE_DIR)?
     {
         add_archives(&Arc::new(remote), "remote/", &mut archives)?;
     }
     let newest = choose_newest(&archives).filter(|newest| newest.name.slot > slot);
     let mut enclosed = archives.iter().filter(|archive| slots.encloses(&archive.name));
     let Some(first) = newest.or(enclosed.next()) else { return Ok(Vec::new()) };
-    let Some(replaced) = &target.old.name else {
+    let Some(replaced_name) = &target.old.replaced_name else {
         let existing = first.dir.path_of(first.name.to_string());
         let path = existing.escaped();
         let (message, hint) = if newest.is_some() {
@@ -92,9 +93,9 @@ pub fn plan_moves_aside(target: &Target, slots: RestoredSlots) -> Result<Vec<Mov
     for archive in &archives {
         if (has_newer && archive.name.slot > slot) || slots.encloses(&archive.name) {
             let name = archive.name.to_string();
-            check_same_file_system(&archive.dir.path_of(&name), &archive.stat, archives_dir)?;
-            let to = format!("{replaced}/{}{name}", archive.prefix);
-            moves.push(Move::new((&archive.dir, &name), (archives_dir, &to))?);
+            check_same_file_system(&archive.dir.path_of(&name), &archive.stat, snapshots_dir)?;
+            let to = format!("{replaced_name}/{}{name}", archive.prefix);
+            moves.push(Move::new((&archive.dir, &name), (snapshots_dir, &to))?);
         }
     }
     Ok(moves)
