@@ -17,7 +17,7 @@ use slotpress_read::catalog::REMOTE_DIR;
 
 const ROUTES_MAX: usize = 8;
 
-/// A combination of archives that gives a state, with estimated times.
+/// A combination of archives that makes up a state, with estimated times.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
@@ -79,7 +79,7 @@ pub fn local_sources(dir: &Path, bases: &[PathBuf]) -> Result<Vec<SourceLocation
     Ok(sources)
 }
 
-/// Returns the names of the full archives in an archives directory.
+/// Returns the names of the full archives in an snapshots directory.
 pub fn full_archives_in(dir: &Path) -> Vec<ArchiveName> {
     let dirs = [dir.to_path_buf(), dir.join(REMOTE_DIR)];
     let entries = dirs.into_iter().flat_map(fs::read_dir).flatten().flatten();

@@ -22,7 +22,7 @@ pub struct ChosenArchive {
     pub path: Option<PathBuf>,
     /// Servers that have the archive, best first; empty for a local file.
     pub(super) remotes: Vec<Remote>,
-    /// True if the path is in the archives directory.
+    /// True if the path is in the snapshots directory.
     pub(super) is_in_place: bool,
 }
 
@@ -43,11 +43,11 @@ impl ChosenArchive {
         self.path.is_some()
     }
 
-    /// Returns true if the archive takes no room in an archives directory, because it is there already or
+    /// Returns true if the archive takes no room in an snapshots directory, because it is there already or
     /// the file system clones it.
     pub fn takes_no_room(&self, dir: &Path) -> bool {
         let Some(path) = &self.path else { return false };
-        is_in_archives_dir(path, dir) || may_clone(path, dir)
+        is_in_snapshots_dir(path, dir) || may_clone(path, dir)
     }
 
     /// Collects all places that have the archive `best`, and puts `best` first. If one place is a
@@ -60,8 +60,8 @@ impl ChosenArchive {
         same_archive.insert(0, best);
         let (locals, remotes): (Vec<_>, Vec<_>) = same_archive.into_iter().partition(|offer| offer.is_local());
         let longest = remotes.iter().filter_map(|offer| offer.length_bytes).max();
-        let is_whole = |local: &&Offer| local.length_bytes.is_none() || local.length_bytes >= longest;
-        let local = locals.into_iter().find(is_whole);
+        let may_be_whole = |local: &&Offer| local.length_bytes.is_none() || local.length_bytes >= longest;
+        let local = locals.into_iter().find(may_be_whole);
         let first = local.or(remotes.first().copied());
         let mut chosen = Self {
             name: best.name.clone(),
@@ -110,21 +110,21 @@ impl ChosenArchive {
     }
 }
 
-/// Returns true if the file and the directory are on one file system of a kind that can clone files. This
-/// is a guess: if the clone fails, `restore` copies the file and counts its bytes.
+/// Returns true if the file and the directory are on the same file system, of a kind that can clone files.
+/// This is a guess: if the clone fails, `restore` copies the file and counts its bytes.
 fn may_clone(path: &Path, dir: &Path) -> bool {
     /// XFS and Btrfs, in `statfs(2)`.
     const CLONING: [u64; 2] = [0x5846_5342, 0x9123_683e];
     let dir = std::path::absolute(dir).unwrap_or_default();
     let Some(existing) = dir.ancestors().find(|dir| dir.exists()) else { return false };
-    let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
+    let device = |path: &Path| path.metadata().ok().map(|metadata| metadata.dev());
     device(path).is_some()
         && device(path) == device(existing)
         && rustix::fs::statfs(existing).is_ok_and(|stat| CLONING.contains(&(stat.f_type as u64)))
 }
 
-/// Returns true if the file is in the archives directory `dir` or in its subdirectory `remote`.
-fn is_in_archives_dir(path: &Path, dir: &Path) -> bool {
+/// Returns true if the file is in the snapshots directory `dir` or in its subdirectory `remote`.
+fn is_in_snapshots_dir(path: &Path, dir: &Path) -> bool {
     let path = std::path::absolute(path).unwrap_or_default();
     let Some(parent) = path.parent().and_then(|parent| parent.canonicalize().ok()) else { return false };
     let dirs = [dir.to_path_buf(), dir.join(REMOTE_DIR)];

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use slotpress_base::{ErrorKind, Progress, Result, quantity};
 use slotpress_net::fetch::partial::kept_bytes;
-use slotpress_net::find::{ExpectedState, Node, find};
+use slotpress_net::find::{ExpectedState, Node, Refused, find};
 use slotpress_net::{Client, FetchLimits, FindOptions, FindReport, Offer, Url};
 
 use super::next::{Selection, only_local_error};
@@ -20,7 +20,7 @@ pub struct FetchContext<'a> {
     pub limits: &'a FetchLimits,
     pub trusted: &'a [Url],
     pub quorum: usize,
-    /// The archives directory, to which archives are downloaded.
+    /// The snapshots directory, to which archives are downloaded.
     pub dir: &'a Path,
     /// `None` for `fetch`, which checks complete downloads itself and gives them their names. For
     /// `bootstrap`, the restore does both.
@@ -42,8 +42,8 @@ impl FetchContext<'_> {
     pub fn find_candidates(&self) -> Result<(FindReport, Selection)> {
         let progress = self.progress;
         let mut options = self.find.clone();
-        // Read ages from bank files for a plan, and if no server is asked. `find` always reads them if
-        // there is a maximum age.
+        // Ages are read from bank files for a plan, and if no server is asked. `find` always reads them
+        // if there is a maximum age.
         let asks_servers = options.asks_cluster() || options.sources.iter().any(|source| source.url().is_some());
         options.read_bank_times |= self.is_plan || !asks_servers;
         // Local full archives are candidates too: they need not be fetched.
@@ -55,7 +55,7 @@ impl FetchContext<'_> {
         if let Some(bootstrap) = self.bootstrap {
             node.expected = ExpectedState::from_check(&bootstrap.target.check);
         }
-        // A run that replaces a state moves newer archives aside: they would hide its own.
+        // A run that replaces a state moves newer archives aside, which would hide its own.
         let target = self.bootstrap.map(|bootstrap| &bootstrap.target);
         if target.is_none_or(|target| target.existing_state == ExistingState::Refuse) {
             let fulls = bases::full_archives_in(self.dir);
@@ -99,11 +99,9 @@ impl FetchContext<'_> {
         let sources = self.find.sources.iter();
         for source in sources.filter(|source| source.url().is_some()) {
             let source = source.to_string();
-            let has_offer = offers.iter().any(|offer| offer.source == source);
-            let mut refused = report.refused.iter();
-            match refused.find(|refused| refused.source == source) {
-                Some(refused) if !has_offer => refusals.push(refused.message()),
-                _ => {}
+            if !offers.iter().any(|offer| offer.source == source) {
+                let refused = report.refused.iter().find(|refused| refused.source == source);
+                refusals.extend(refused.map(Refused::message));
             }
         }
         let asks_servers = !refusals.is_empty() || self.find.asks_cluster();
@@ -111,8 +109,8 @@ impl FetchContext<'_> {
             Some(bootstrap) => !bootstrap.expect_roots.is_empty(),
             None => self.limits.expect_root.is_some(),
         };
-        let is_asked_for = expected.is_set() || expects_root;
-        if asks_servers && !is_asked_for && offers.iter().all(Offer::is_local) {
+        let has_expectation = expected.is_set() || expects_root;
+        if asks_servers && !has_expectation && offers.iter().all(Offer::is_local) {
             let mut why = refusals.join("; ");
             if refusals.is_empty() {
                 why = "no server has a usable snapshot".to_string();

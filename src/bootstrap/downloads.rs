@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
-use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{panic_error, spawn};
 use slotpress_base::{
     Error, ErrorKind, EscapePath, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, Stage, open_file,
+    quantity,
 };
 use slotpress_format::ArchiveName;
 use slotpress_net::fetch::partial::kept_bytes;
@@ -123,8 +123,8 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         ArchiveFault::new(reason, error)
     }
 
-    /// Returns true unless the first server still has the same file. If it has, asking the sources again
-    /// would not help.
+    /// Returns true unless the first server still has the same file, in which case asking the sources
+    /// again would not help.
     fn has_changed(&self, download: &Download) -> bool {
         let Some(before) = download.first_remote() else { return false };
         let context = &self.context;
@@ -135,8 +135,9 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     /// Adds the archives that a source offers now. Returns an error if the source answered before, but
     /// fails now: it may offer more later.
     fn ask_again(&self, source: &SourceLocation, selection: &mut Selection) -> Option<Error> {
-        // Warnings about local archives have been given already.
-        let progress = Forward::new(self.context.progress, forward_without_warnings);
+        // Warnings about local archives have been reported already.
+        let progress =
+            Forward::new(self.context.progress, |event| (!matches!(event, ProgressEvent::Warning(_))).then_some(event));
         let client = self.context.client;
         let failure: Error = match client.list_offers_and_failure(source, &progress) {
             Ok((mut offers, failure)) => {
@@ -196,8 +197,8 @@ impl World for Downloads<'_, '_> {
         let options = context.find.clone().measured_max(0);
         progress.stage(Stage::AskingForIncremental, None);
         let local = SourceLocation::Directory(context.dir.to_path_buf());
-        // Sources that answered before, but fail now, are asked again until any source has an
-        // incremental archive. Sources that have answered now are not asked again.
+        // A source that answered before, but fails now, is asked again until any source has an
+        // incremental archive. A source that has answered now is not asked again.
         let mut unanswered: Vec<&SourceLocation> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = options.asks_cluster();
         selection.ranking.offers.retain(Offer::is_full);
@@ -279,9 +280,9 @@ impl World for Downloads<'_, '_> {
         let kept_bytes = download.kept_bytes();
         let length = download.length_bytes();
         if kept_bytes > 0 {
-            let kept = bytes(kept_bytes);
-            let total = length.map_or(String::new(), |length| format!(" of {}", bytes(length)));
-            progress.status(&format!("Resuming {name}: {kept}{total} are there"));
+            let kept = quantity::bytes(kept_bytes);
+            let of_length = length.map_or(String::new(), |length| format!(" of {}", quantity::bytes(length)));
+            progress.status(&format!("Resuming {name}: {kept}{of_length} are there"));
         }
         // While a restore reads a full archive, progress shows the bytes of the restore.
         let shows_bytes = context.is_fetch() || choice.name.base_slot.is_some();
@@ -318,17 +319,13 @@ impl World for Downloads<'_, '_> {
     }
 
     fn list_partials(&self) -> Vec<(ArchiveName, u64)> {
-        let mut partials = Vec::new();
-        for name in &self.partials {
-            let kept_bytes = kept_bytes(self.context.dir, &name.to_string());
-            partials.push((name.clone(), kept_bytes));
-        }
-        partials
+        let with_length = |name: &ArchiveName| (name.clone(), kept_bytes(self.context.dir, &name.to_string()));
+        self.partials.iter().map(with_length).collect()
     }
 
     fn remove_partial(&mut self, name: &ArchiveName) {
         self.partials.retain(|partial| partial != name);
-        // An error is ignored: a remaining partial file only takes space.
+        // An error is ignored: a remaining partial file only takes up space.
         let _ = PartialFile::open(&self.dir, &name.to_string()).and_then(|file| file.remove());
     }
 }
@@ -365,15 +362,5 @@ fn forward_input(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
 
 /// Forwards events of a download, except its bytes: the bytes of the restore are shown.
 fn forward_without_bytes(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
-    match event {
-        ProgressEvent::Bytes { .. } => None,
-        event => Some(event),
-    }
-}
-
-fn forward_without_warnings(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
-    match event {
-        ProgressEvent::Warning(_) => None,
-        event => Some(event),
-    }
+    (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event)
 }

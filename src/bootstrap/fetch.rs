@@ -48,7 +48,7 @@ impl FetchOptions {
     }
 }
 
-/// An archive that was fetched, or that the node had already.
+/// An archive that was fetched, or that the node already had.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FetchedArchive {
@@ -128,7 +128,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         let mut selection = Selection::default();
         let mut archives = Vec::new();
         let mut abandoned = None;
-        // `None` stands for the best candidate.
+        // `None` requests the best candidate.
         let requested: Vec<Option<ArchiveName>> = if downloads.fetches_named_archives() {
             downloads.ask_sources(&mut selection)?;
             let offers = selection.ranking.offers.iter();
@@ -139,15 +139,15 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             names.sort_by_key(|name| (name.base_slot.is_none(), Reverse(name.slot)));
             names.into_iter().map(Some).collect()
         } else {
-            let (report, found) = downloads.context.find_candidates()?;
+            let (report, offered) = downloads.context.find_candidates()?;
             report.require_candidate()?;
-            downloads.use_offers(&mut selection, found);
+            downloads.use_offers(&mut selection, offered);
             vec![None]
         };
         for name in requested {
             selection.node.requested = name;
             selection = Selection { ranking: selection.ranking, node: selection.node, ..Selection::default() };
-            let finished = run(&mut downloads, &mut selection, &take_all)?;
+            let finished = run(&mut downloads, &mut selection, &wait_for_all)?;
             archives.splice(0..0, finished.archives);
             abandoned = finished.abandoned;
             // The trusted servers have confirmed the newest archive, and so the state. Do not ask them
@@ -159,7 +159,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
 }
 
 /// Waits for each archive without reading it. A download gets its final name once it is complete.
-fn take_all(supply: &mut dyn Supply) -> Result<()> {
+fn wait_for_all(supply: &mut dyn Supply) -> Result<()> {
     while supply.next()?.is_some() {}
     Ok(())
 }

@@ -99,7 +99,7 @@ impl FetchContext<'_> {
             return Ok(FoundGenesis { hash: Some(hash), fetched: Vec::new() });
         }
         let mut fetched: Vec<FetchedGenesis> = Vec::new();
-        let mut failed = None;
+        let mut first_error = None;
         let bytes_max = to_usize(GENESIS_BYTES_MAX);
         let sources = self.find.sources.iter().filter_map(SourceLocation::url);
         for source in sources.chain(&self.find.rpc) {
@@ -112,7 +112,7 @@ impl FetchContext<'_> {
                 Ok(archive) => archive,
                 Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
                 Err(error) => {
-                    failed = failed.or(Some(error));
+                    first_error = first_error.or(Some(error));
                     continue;
                 }
             };
@@ -128,11 +128,10 @@ impl FetchContext<'_> {
         }
         let is_missing = fetched.is_empty();
         if is_missing && let Some(expected) = expected {
-            let why = failed.map_or(String::new(), |error| format!(" ({error})"));
-            let lack = "no source has a genesis to compare with the expected hash";
-            let error = Error::new(ErrorKind::Network, format!("{lack} {expected}{why}"));
+            let why = first_error.map_or(String::new(), |error| format!(" ({error})"));
+            let message = format!("no source has a genesis to compare with the expected hash {expected}{why}");
             let hint = "give a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger";
-            return Err(error.with_hint(hint));
+            return Err(Error::new(ErrorKind::Network, message).with_hint(hint));
         }
         if is_missing {
             progress.status("No source has a genesis; the validator will fetch it.");

@@ -29,7 +29,7 @@ mod supply;
 pub(crate) mod trust;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bases::Route;
 use choose::ChosenArchive;
@@ -66,8 +66,8 @@ pub struct BootstrapOptions {
     pub bases: Vec<PathBuf>,
     /// Destination and settings of the restore.
     pub target: TargetOptions,
-    /// Limits of the downloads. If `expect_root` is set, every fetched archive must have this root;
-    /// `expect_roots` also takes the roots of a pair.
+    /// Limits of the downloads. If `expect_root` is set, every fetched archive must have this root.
+    /// [`expect_roots`](Self::expect_roots) accepts a different root for each archive of a pair.
     pub limits: FetchLimits,
     /// Trusted servers. Before anything is fetched, they are asked whether they have the same
     /// state. If one has another state of the slot, the run ends. With trusted servers, the state
@@ -236,11 +236,11 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     let stopwatch = Stopwatch::start();
     let ledger = &options.target.paths.ledger;
     let context = options.context(client, progress)?;
-    let (report, found) = context.find_candidates()?;
-    let attempt = found.choose_archives(report.require_candidate()?);
+    let (report, offered) = context.find_candidates()?;
+    let attempt = offered.choose_archives(report.require_candidate()?);
     let room = preview_restore(options, &attempt, context.is_plan)?.room;
-    // A source may overstate a length: then another archive is tried.
-    if !attempt.archives().any(|archive| found.may_be_overstated(archive)) {
+    // If a source may have overstated a length, the run goes on, and may try another archive.
+    if !attempt.archives().any(|archive| offered.may_be_overstated(archive)) {
         room?;
     }
     // The genesis is small, so it is fetched first: if it is wrong, no archive need be fetched.
@@ -259,7 +259,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, context)?;
         let mut selection = Selection::default();
-        downloads.use_offers(&mut selection, found);
+        downloads.use_offers(&mut selection, offered);
         let finished = run::run(&mut downloads, &mut selection, &read)?;
         let genesis_hash = genesis.write_matching(&finished.result, ledger, progress);
         let archives = finished.archives.into_iter().map(|archive| FetchedArchive { path: None, ..archive });
@@ -270,7 +270,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
             abandoned: finished.abandoned,
             genesis_hash,
             restore: finished.result,
-            after_last_byte: downloads.last_byte_at.map(|last_byte_at| last_byte_at.elapsed()),
+            after_last_byte: downloads.last_byte_at.as_ref().map(Instant::elapsed),
             elapsed: stopwatch.elapsed(),
         })
     })

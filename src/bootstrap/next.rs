@@ -44,7 +44,7 @@ impl Attempt {
     }
 }
 
-/// Reason for which an archive, or the kept part of it, cannot be used.
+/// The reason why an archive, or the kept part of it, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultReason {
     /// The bytes are wrong, and an earlier run fetched some of them.
@@ -67,7 +67,7 @@ pub enum NextStep {
     Incremental(ChosenArchive),
     /// Use the state of the full archive alone.
     FullAlone,
-    /// Begin again with another full archive, which gives a better state.
+    /// Begin again with another full archive, which leads to a better state.
     OtherFull,
 }
 
@@ -93,13 +93,13 @@ pub struct Selection {
     /// Archives of this node, the expected state, and archives that have failed.
     pub node: Node,
     pub abandoned: Option<AbandonedState>,
-    /// Number of repetitions for each server that has failed. A server cannot use up another server's
+    /// Number of repetitions for each source that has failed. A source cannot use up another source's
     /// repetitions.
     pub repetitions: BTreeMap<String, usize>,
     /// True if the sources must be asked again, because they may have other archives by now.
     pub is_outdated: bool,
     pub last_failure: Option<Error>,
-    /// Warning about the last failure. It is given when another attempt begins.
+    /// Warning about the last failure. It is reported when another attempt begins.
     pub pending_warning: Option<String>,
 }
 
@@ -132,8 +132,8 @@ impl Selection {
     }
 
     pub fn last_error(&self) -> Error {
-        let none = || Error::new(ErrorKind::Network, "no source has a usable snapshot");
-        self.last_failure.clone().unwrap_or_else(none)
+        let no_snapshot = || Error::new(ErrorKind::Network, "no source has a usable snapshot");
+        self.last_failure.clone().unwrap_or_else(no_snapshot)
     }
 
     /// Returns true if a newer state of a source was abandoned, and only this node has the candidate's
@@ -155,16 +155,15 @@ impl Selection {
     pub fn choose_next(&self, full: &ChosenArchive, planned_slot: Option<u64>, has_failed: bool) -> NextStep {
         let newest = self.newest_incremental_on(full);
         let slot = newest.as_ref().unwrap_or(full).name.slot;
-        // Compare slots too: the best candidate may be the same full archive from another place, with
-        // a newer incremental archive that has failed with the full archive in use.
+        let is_worse = has_failed || planned_slot.is_some_and(|planned| slot < planned);
+        // Slots are compared too: the best candidate may be the same full archive from another place,
+        // with a newer incremental archive that has failed with the full archive in use.
         let is_best =
             |best: &Candidate| !self.is_last_resort(best) && best.full.name == full.name && best.slot() <= slot;
-        let must_win = has_failed || planned_slot.is_some_and(|planned| slot < planned);
-        match newest {
-            _ if must_win && !self.best().as_ref().is_some_and(is_best) => NextStep::OtherFull,
-            Some(newest) => NextStep::Incremental(newest),
-            None => NextStep::FullAlone,
+        if is_worse && !self.best().as_ref().is_some_and(is_best) {
+            return NextStep::OtherFull;
         }
+        newest.map_or(NextStep::FullAlone, NextStep::Incremental)
     }
 
     /// Adds offers that are not known yet and whose slot the cluster may have reached. Ignores sources
@@ -186,8 +185,8 @@ impl Selection {
         self.ranking = found.ranking;
         found.node.failed = std::mem::take(&mut self.node.failed);
         self.node = found.node;
-        let known_slot = self.abandoned.as_ref().map(|known| known.slot);
-        let newer = found.abandoned.filter(|new| known_slot < Some(new.slot));
+        let old_slot = self.abandoned.as_ref().map(|old| old.slot);
+        let newer = found.abandoned.filter(|new| old_slot < Some(new.slot));
         self.abandoned = newer.or(self.abandoned.take());
     }
 
@@ -317,7 +316,7 @@ impl Selection {
     fn exclude(&mut self, attempt: &Attempt, reason: &FaultReason, error: &Error) {
         let newest = attempt.newest();
         let is_refused = *reason == FaultReason::Refused;
-        // A full archive in the archives directory stays there, so the incremental archive cannot be
+        // A full archive in the snapshots directory stays there, so the incremental archive cannot be
         // tried with another copy of it, and is excluded with any full archive.
         let is_one_of_two = is_refused && attempt.incremental.is_some() && !attempt.full.is_in_place;
         let failed = FailedArchive {

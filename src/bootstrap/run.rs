@@ -10,9 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use slotpress_base::quantity::bytes;
 use slotpress_base::threads::catch_panic;
-use slotpress_base::{Error, ErrorKind, Progress, Result};
+use slotpress_base::{Error, ErrorKind, Progress, Result, quantity};
 use slotpress_format::ArchiveName;
 use slotpress_net::Download;
 
@@ -20,13 +19,13 @@ use super::choose::ChosenArchive;
 use super::fetch::FetchedArchive;
 use super::next::{AbandonedState, Attempt, FaultReason, KEPT_HINT, Selection};
 use super::supply::ArchiveSupply;
-use crate::restore::{Supplied, Supply};
+use crate::restore::{SuppliedArchive, Supply};
 
 /// Servers and files on which the loop acts.
 pub trait World {
     fn progress(&self) -> &dyn Progress;
 
-    /// Chooses the file in the archives directory if there is one with the archive's name.
+    /// Chooses the file in the snapshots directory if there is one with the archive's name.
     fn prefer_local_file(&self, choice: ChosenArchive) -> ChosenArchive;
 
     /// Asks the sources for all their archives, and looks for archives on this node.
@@ -119,17 +118,17 @@ impl ObtainedArchive {
     }
 
     /// Returns what a restore reads: the download while it arrives, or the local file.
-    pub fn to_supplied(&self) -> Supplied {
+    pub fn to_supplied(&self) -> SuppliedArchive {
         let Some(download) = &self.download else {
-            return Supplied::File(self.archive.path.clone().unwrap_or_default());
+            return SuppliedArchive::File(self.archive.path.clone().unwrap_or_default());
         };
         let name = Some(self.archive.name.clone());
-        Supplied::Arriving { source: download.file.clone(), name, file: download.file.clone() }
+        SuppliedArchive::Arriving { source: download.file.clone(), name, file: download.file.clone() }
     }
 }
 
-/// Result of the reader, and the archives that it has read.
-pub struct Finished<R> {
+/// A run that has ended with a result: what the reader returned, and the archives that it has read.
+pub struct FinishedRun<R> {
     pub result: R,
     pub archives: Vec<FetchedArchive>,
     pub abandoned: Option<AbandonedState>,
@@ -144,7 +143,7 @@ pub fn run<R>(
     world: &mut dyn World,
     selection: &mut Selection,
     read: &dyn Fn(&mut dyn Supply) -> Result<R>,
-) -> Result<Finished<R>> {
+) -> Result<FinishedRun<R>> {
     loop {
         if std::mem::take(&mut selection.is_outdated) {
             world.ask_sources(selection)?;
@@ -194,14 +193,15 @@ pub fn record_fault(
     }
     let Some(reason) = reason else { return Err(error.clone()) };
     selection.record_failure(attempt, reason, error);
-    let in_vain = match &attempt.incremental {
+    let fetched = quantity::bytes(fetched_bytes);
+    let loss = match &attempt.incremental {
         _ if fetched_bytes == 0 => String::new(),
-        Some(_) => format!("; {} of {} were fetched for nothing", bytes(fetched_bytes), newest.name),
-        None => format!("; {} of {} may be fetched again", bytes(fetched_bytes), newest.name),
+        Some(_) => format!("; {fetched} of {} were fetched for nothing", newest.name),
+        None => format!("; {fetched} of {} may be fetched again", newest.name),
     };
     selection.pending_warning = Some(match reason {
         FaultReason::OldBytes => format!("{error}: an earlier run may have fetched the wrong bytes"),
-        _ => format!("{error}: {} is not used any more{in_vain}", newest.first_location()),
+        _ => format!("{error}: {} is not used any more{loss}", newest.first_location()),
     });
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! The full archive is read while it arrives. The newest incremental archive is then downloaded
 //! completely before it is read: sources replace incremental archives every minute or so, and if the
-//! download failed half-way, the restored full archive would be useless.
+//! download failed halfway, the restored full archive would be useless.
 
 use slotpress_base::{Error, ErrorKind, Result};
 use slotpress_format::ArchiveName;
@@ -12,9 +12,9 @@ use slotpress_read::Source;
 use super::choose::ChosenArchive;
 use super::next::{Attempt, FaultReason, NextStep, Selection};
 use super::run::{
-    ArchiveFault, FaultResult, Finished, ObtainedArchive, World, record_fault, remove_partials, warn_of_last_failure,
+    ArchiveFault, FaultResult, FinishedRun, ObtainedArchive, World, record_fault, remove_partials, warn_of_last_failure,
 };
-use crate::restore::{Supplied, Supply};
+use crate::restore::{SuppliedArchive, Supply};
 
 pub struct ArchiveSupply<'r> {
     world: &'r mut dyn World,
@@ -26,7 +26,7 @@ pub struct ArchiveSupply<'r> {
     /// Fault that ended the supply. [`end`](Self::end) records it, after the reader has closed the files.
     fault: Option<Box<ArchiveFault>>,
     /// True if the fault has been recorded, and another candidate is next.
-    is_recorded: bool,
+    is_fault_recorded: bool,
 }
 
 impl<'r> ArchiveSupply<'r> {
@@ -41,7 +41,7 @@ impl<'r> ArchiveSupply<'r> {
             incremental: incremental.map(|archive| world.prefer_local_file(archive)),
         };
         let current = planned.clone();
-        Self { world, selection, planned, current, obtained: Vec::new(), fault: None, is_recorded: false }
+        Self { world, selection, planned, current, obtained: Vec::new(), fault: None, is_fault_recorded: false }
     }
 
     /// Ends the supply with the reader's result. Stops a running download, and keeps its bytes.
@@ -49,7 +49,7 @@ impl<'r> ArchiveSupply<'r> {
     ///
     /// # Errors
     /// The failure ends the run.
-    pub fn end<R>(mut self, result: Result<R>) -> Result<Option<Finished<R>>> {
+    pub fn end<R>(mut self, result: Result<R>) -> Result<Option<FinishedRun<R>>> {
         if let Some(download) = self.obtained.last().and_then(|last| last.download.as_ref()) {
             download.file.cancel();
         }
@@ -60,7 +60,7 @@ impl<'r> ArchiveSupply<'r> {
                 let abandoned = self.selection.abandoned.take();
                 let abandoned = abandoned.filter(|better| Some(better.slot) > slot);
                 let archives = self.obtained.into_iter().map(|obtained| obtained.archive);
-                return Ok(Some(Finished { result, archives: archives.collect(), abandoned }));
+                return Ok(Some(FinishedRun { result, archives: archives.collect(), abandoned }));
             }
             Err(error) => error,
         };
@@ -68,10 +68,10 @@ impl<'r> ArchiveSupply<'r> {
             self.distrust_partials();
         }
         let replaced = self.obtained.iter().find(|obtained| obtained.is_replaced());
-        let replaced = replaced.map(|replaced| Attempt { full: replaced.choice.clone(), incremental: None });
+        let replaced_attempt = replaced.map(|replaced| Attempt { full: replaced.choice.clone(), incremental: None });
         // A partial file can be removed only when nothing holds it.
         self.obtained.clear();
-        if self.is_recorded {
+        if self.is_fault_recorded {
             return Ok(None);
         }
         let fault = match (self.fault.take(), finished) {
@@ -83,11 +83,11 @@ impl<'r> ArchiveSupply<'r> {
                 let reason = match error.kind() {
                     // For example, only Firedancer loads the state.
                     ErrorKind::Unsupported => Some(FaultReason::Unusable(Vec::new())),
-                    _ if replaced.is_some() => Some(FaultReason::Unusable(Vec::new())),
+                    _ if replaced_attempt.is_some() => Some(FaultReason::Unusable(Vec::new())),
                     ErrorKind::Damaged => Some(FaultReason::Refused),
                     _ => None,
                 };
-                self.current = replaced.unwrap_or(self.current);
+                self.current = replaced_attempt.unwrap_or(self.current);
                 Box::new(ArchiveFault { reason, error })
             }
         };
@@ -143,7 +143,7 @@ impl<'r> ArchiveSupply<'r> {
                 NextStep::Incremental(choice) => self.world.prefer_local_file(choice),
                 NextStep::FullAlone => break,
                 NextStep::OtherFull => {
-                    self.is_recorded = true;
+                    self.is_fault_recorded = true;
                     return Err(self.selection.last_error().into());
                 }
             };
@@ -185,7 +185,7 @@ impl<'r> ArchiveSupply<'r> {
         Ok(obtained)
     }
 
-    fn supply_next(&mut self) -> FaultResult<Option<Supplied>> {
+    fn supply_next(&mut self) -> FaultResult<Option<SuppliedArchive>> {
         self.finish_last()?;
         let obtained = match self.obtained.len() {
             0 => Some(self.begin_full()?),
@@ -200,7 +200,7 @@ impl<'r> ArchiveSupply<'r> {
 }
 
 impl Supply for ArchiveSupply<'_> {
-    fn next(&mut self) -> Result<Option<Supplied>> {
+    fn next(&mut self) -> Result<Option<SuppliedArchive>> {
         self.supply_next().map_err(|fault| {
             let error = fault.error.clone();
             self.fault = Some(fault);

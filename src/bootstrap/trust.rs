@@ -111,7 +111,7 @@ impl FetchContext<'_> {
         Some(Error::new(ErrorKind::Network, message).with_hint(hint))
     }
 
-    /// Returns the reason for which a trusted server does not confirm an archive; `None` if it does.
+    /// Returns the reason why a trusted server does not confirm an archive; `None` if it confirms it.
     fn ask_server(&self, url: &Url, name: &ArchiveName) -> Result<Option<String>> {
         // The server names its archives by redirects, or in a list.
         let source = SourceLocation::Server(url.clone());

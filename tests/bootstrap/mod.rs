@@ -134,8 +134,8 @@ impl FleetMirror {
         let genesis_dir = temp_dir();
         // Archives one state of a synthetic chain for each day.
         let archive_day = |day: usize, out: &Path| {
-            let ledger = temp_dir();
-            let ledger = ledger.path().join("ledger");
+            let ledger_dir = temp_dir();
+            let ledger = ledger_dir.path().join("ledger");
             let size = format!("{}MiB", day + 2);
             let output = run_to_json(&["synth", text(&ledger), "--size", "16MiB", "--incremental", &size]);
             assert_eq!(output.code, Some(0), "{output:?}");

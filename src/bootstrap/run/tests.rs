@@ -41,7 +41,7 @@ struct SimulatedWorld {
 }
 
 impl SimulatedWorld {
-    fn new(drawn: &RandomWorld, seed: u64) -> Self {
+    fn new(random_world: &RandomWorld, seed: u64) -> Self {
         let confirmed = BTreeSet::new();
         let failed = BTreeSet::new();
         let mut world = Self {
@@ -53,12 +53,12 @@ impl SimulatedWorld {
             begun_downloads: 0,
             seed,
         };
-        for held in &drawn.held {
+        for held in &random_world.held {
             let mut offered = offer(held.server, held.base_day.map(slot_of), slot_of(held.day));
             if held.fate == Fate::Overstates && held.server.is_some() {
                 offered.length_bytes = Some(1000 * FULL_BYTES);
             }
-            if held.server.is_some() && held.server == drawn.honest {
+            if held.server.is_some() && held.server == random_world.honest {
                 world.confirmed.insert(offered.name.to_string());
             }
             world.fates.insert(offered.location(), held.fate);
@@ -72,7 +72,7 @@ impl SimulatedWorld {
         let mut is_wrong = false;
         let mut slot = 0;
         while let Some(supplied) = supply.next()? {
-            let Supplied::File(path) = supplied else { panic!("a simulated world has only files") };
+            let SuppliedArchive::File(path) = supplied else { panic!("a simulated world has only files") };
             slot = ArchiveName::from_path(&path).expect("a name").slot;
             let fate = self.fates.get(&*path.to_string_lossy()).copied();
             is_wrong |= matches!(fate, None | Some(Fate::Lies | Fate::Renames | Fate::Invents));
@@ -188,7 +188,7 @@ impl World for SimulatedWorld {
     }
 }
 
-/// Asserts that each run ends and never uses a place again that has failed for good. With an honest
+/// Asserts that each run ends, and never again uses a place that has failed for good. With an honest
 /// source, the run must end with that source's state or a newer one. If it ends with an older state than
 /// the best remaining candidate, it must report the state that it gave up.
 fn assert_runs_end_with_best_state(seeds: impl Iterator<Item = u64>) {
@@ -196,15 +196,18 @@ fn assert_runs_end_with_best_state(seeds: impl Iterator<Item = u64>) {
     let mut errors = 0;
     let mut reported = 0;
     for seed in seeds {
-        let drawn = RandomWorld::from_seed(seed);
-        let honest = drawn.honest_day().map(slot_of);
-        let mut world = SimulatedWorld::new(&drawn, seed);
+        let random_world = RandomWorld::from_seed(seed);
+        let honest = random_world.honest_day().map(slot_of);
+        let mut world = SimulatedWorld::new(&random_world, seed);
         let mut selection = selection(world.offers.clone());
-        let reader = SimulatedWorld::new(&drawn, seed);
+        let reader = SimulatedWorld::new(&random_world, seed);
         let finished = match run(&mut world, &mut selection, &|supply| reader.read(supply)) {
             Ok(finished) => finished,
             Err(error) => {
-                assert!(honest.is_none(), "seed {seed}: an honest source has slot {honest:?}: {error}, {drawn:?}");
+                assert!(
+                    honest.is_none(),
+                    "seed {seed}: an honest source has slot {honest:?}: {error}, {random_world:?}"
+                );
                 errors += 1;
                 continue;
             }
@@ -216,11 +219,12 @@ fn assert_runs_end_with_best_state(seeds: impl Iterator<Item = u64>) {
         let failed = &selection.node.failed;
         assert!(
             honest.is_none_or(|honest| slot >= honest),
-            "seed {seed}: {slot}, not {honest:?}: {drawn:?}, {failed:?}"
+            "seed {seed}: {slot}, not {honest:?}: {random_world:?}, {failed:?}"
         );
         // A full archive is paired with another server's incremental archive only if its own server
         // offers none. Such pairs may appear late, when a server loses its incremental archive, so they
-        // are not compared. Neither are lies that have appeared meanwhile, or that would take long to fetch.
+        // are not compared. Lies that have appeared meanwhile, or that would take long to fetch, are not
+        // compared either.
         let is_late_lie =
             |place: String| matches!(world.fates.get(&place), Some(Fate::Renames | Fate::Invents | Fate::Overstates));
         let is_compared = |candidate: &&Candidate| {
@@ -230,7 +234,7 @@ fn assert_runs_end_with_best_state(seeds: impl Iterator<Item = u64>) {
         let best = selection.candidates().iter().filter(is_compared).map(Candidate::slot).max().unwrap_or_default();
         assert!(
             reports || best <= slot,
-            "seed {seed}: {slot}, although {best} is left: {drawn:?}, {failed:?}, {:?}",
+            "seed {seed}: {slot}, although {best} is left: {random_world:?}, {failed:?}, {:?}",
             selection.repetitions
         );
     }

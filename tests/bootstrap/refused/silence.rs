@@ -42,8 +42,8 @@ fn sources_without_archives_are_named() {
             }
             let output = run_to_json(&[command, source, &good.url("/"), flag, text(&out)]);
             assert_eq!(output.code, Some(0), "{command} {source}: {output:?}");
-            let warns = |line: &&str| line.contains("\"warning\"") && line.contains("this source is passed over");
-            let warnings: Vec<&str> = output.stderr.lines().filter(warns).collect();
+            let is_warning = |line: &&str| line.contains("\"warning\"") && line.contains("this source is passed over");
+            let warnings: Vec<&str> = output.stderr.lines().filter(is_warning).collect();
             assert_eq!(warnings.len(), 1, "{output:?}");
             assert!(warnings[0].contains(source_text), "{output:?}");
         }

@@ -1,4 +1,4 @@
-//! After a failure, a run gets the best remaining state. Its last line names a better state that it
+//! After a failure, a run ends with the best remaining state. Its last line names a better state that it
 //! abandoned.
 
 use std::fs;
@@ -66,7 +66,7 @@ fn the_new_full_archive_replaces_a_damaged_rebased_one() {
     }
 }
 
-/// The only source loses its incremental archive, so the run gets the older state.
+/// The only source loses its incremental archive, so the run ends with the older state.
 #[test]
 fn the_last_line_names_an_abandoned_state() {
     let files = archives(&[]);
@@ -99,7 +99,7 @@ fn the_last_line_names_an_abandoned_state() {
     }
 }
 
-/// Nine mirrors have damaged archives. The run gets the state of the honest mirror.
+/// Nine mirrors have damaged archives. The run ends with the state of the honest mirror.
 #[test]
 fn one_honest_mirror_among_ten_is_enough() {
     let files = archives(&[]);
@@ -145,7 +145,7 @@ fn a_newer_rebased_archive_is_fetched_onto_the_nodes_full_one() {
     assert_eq!(names, [Some(name(&old).as_str()), Some(mirror.rebased_name.as_str())], "{output:?}");
 }
 
-/// File or directory that replaces the base.
+/// State of the base after it was replaced.
 #[derive(Clone, Copy, Debug)]
 enum Replacement {
     Pipe,

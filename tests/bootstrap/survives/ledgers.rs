@@ -36,12 +36,12 @@ fn start_slow_server(files: Files) -> Server {
     })
 }
 
-/// Waits until the child ends, but no longer than `time`. Returns `None` if it still runs.
-fn wait_for_end(child: &mut Child, time: Duration) -> Option<ExitStatus> {
-    let until = Instant::now() + time;
+/// Waits until the child ends, but no longer than `timeout`. Returns `None` if it still runs.
+fn wait_for_end(child: &mut Child, timeout: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + timeout;
     loop {
         let status = child.try_wait().expect("waits");
-        if status.is_some() || Instant::now() > until {
+        if status.is_some() || Instant::now() > deadline {
             return status;
         }
         thread::sleep(Duration::from_millis(5));

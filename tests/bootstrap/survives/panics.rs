@@ -13,10 +13,10 @@ const EVERYWHERE: [&str; 4] = ["asking", "resolver", "download", "journal"];
 fn a_run_that_panicked_is_finished_by_the_next() {
     let files = pair_of_archives();
     let expected = restore_files(&files);
-    for (way, places) in
+    for (mode, places) in
         [(TransferMode::Ranges, ["stream", "range"].as_slice()), (TransferMode::Whole, &["whole file"])]
     {
-        let server = serve(&files, way);
+        let server = serve(&files, mode);
         // With a host name, the run starts the resolver.
         let url = format!("http://localhost:{}/", server.address.port());
         for command in ["fetch", "bootstrap"] {
@@ -30,7 +30,7 @@ fn a_run_that_panicked_is_finished_by_the_next() {
                     if assert_panic_is_error(&arguments, place, number, None).is_none() {
                         continue;
                     }
-                    let case = format!("{command}, {way:?}, {place} {number}");
+                    let case = format!("{command}, {mode:?}, {place} {number}");
                     let left = if out.exists() { relative_paths(&out) } else { Vec::new() };
                     assert!(!left.iter().any(|name| name.contains("slotpress-partial")), "{case}: {left:?}");
                     assert!(!left.iter().any(|name| name.ends_with("fastboot_version")), "{case}: {left:?}");

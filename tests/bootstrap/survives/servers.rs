@@ -9,9 +9,9 @@ use crate::common::http::{Server, Then, answer, head, redirect};
 use crate::common::site::*;
 use crate::common::*;
 
-/// Starts a server that cuts off a transfer of its incremental archive half-way, and then replaces the
+/// Starts a server that cuts off a transfer of its incremental archive half-mode, and then replaces the
 /// archive with a newer one. After `replacements`, the newest archive stays and is sent whole.
-fn start_replacing_server(files: &Arc<Files>, way: TransferMode, replacements: usize) -> Server {
+fn start_replacing_server(files: &Arc<Files>, mode: TransferMode, replacements: usize) -> Server {
     let served = files.clone();
     let replaced = AtomicUsize::new(0);
     let last = served.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
@@ -27,16 +27,16 @@ fn start_replacing_server(files: &Arc<Files>, way: TransferMode, replacements: u
                 let bytes = &served[&last];
                 if request.method == "HEAD" {
                     let renamed = Files::from([(newest.clone(), bytes.clone())]);
-                    return respond(&renamed, way, request, stream);
+                    return respond(&renamed, mode, request, stream);
                 }
-                let range = request.range().filter(|_| way == TransferMode::Ranges).unwrap_or(0..bytes.len() as u64);
+                let range = request.range().filter(|_| mode == TransferMode::Ranges).unwrap_or(0..bytes.len() as u64);
                 let start = range.start as usize;
                 let end = (range.end as usize).min(bytes.len());
                 let place = format!("bytes {start}-{}/{}", end - 1, bytes.len());
                 let length = (end - start).to_string();
                 let tag = etag(bytes);
                 let fields = [("Content-Length", length.as_str()), ("ETag", &tag), ("Content-Range", &place)];
-                match way {
+                match mode {
                     TransferMode::Ranges => head(stream, "206 Partial Content", &fields)?,
                     _ => head(stream, "200 OK", &fields[..1])?,
                 }
@@ -44,7 +44,7 @@ fn start_replacing_server(files: &Arc<Files>, way: TransferMode, replacements: u
                 replaced.compare_exchange(now, now + 1, Relaxed, Relaxed).ok();
                 Ok(Then::Close)
             }
-            _ => respond(&served, way, request, stream),
+            _ => respond(&served, mode, request, stream),
         }
     })
 }
@@ -53,18 +53,18 @@ fn start_replacing_server(files: &Arc<Files>, way: TransferMode, replacements: u
 /// newest archive instead, or makes a ledger from the full archive alone and says why.
 #[test]
 fn replaced_incremental_archives_are_fetched_again() {
-    for (way, files) in [
+    for (mode, files) in [
         (TransferMode::Ranges, archives(&[])),
         (TransferMode::Whole, archives(&[])),
         (TransferMode::Whole, agave_archives()),
     ] {
         let files = Arc::new(files);
         for (replacements, slot) in [(3, 40), (usize::MAX, 26)] {
-            let server = start_replacing_server(&files, way, replacements);
+            let server = start_replacing_server(&files, mode, replacements);
             let dir = temp_dir();
             let ledger = dir.path().join("ledger");
             let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-            assert_eq!(output.code, Some(0), "{way:?}, {replacements}: {output:?}");
+            assert_eq!(output.code, Some(0), "{mode:?}, {replacements}: {output:?}");
             assert_eq!(output.line("restore")["slot"], slot, "{output:?}");
             assert!(ledger.join(format!("snapshots/{slot}/fastboot_version")).is_file());
             let is_full_alone = output.stderr.contains("no incremental archive could be fetched");

@@ -12,15 +12,15 @@ use crate::common::*;
 #[test]
 fn links_in_place_of_directories_are_not_followed() {
     use crate::common::site::{TransferMode, files_in, serve};
-    let (from, archive) = small_archive();
+    let (source_dir, archive) = small_archive();
     let archived = contents(&archive);
-    let old = from.path().join("old");
+    let old = source_dir.path().join("old");
     let mut restore = slotpress();
     restore.arg("restore").arg(&archive).arg("--ledger").arg(&old).arg("--accounts").arg(old.join("accounts"));
     restore.assert().success();
-    // Removes the archive, so that it is fetched.
+    // The archive is removed from the old ledger, so that it is fetched.
     fs::remove_file(old.join(name(&archive))).expect("removed");
-    let server = serve(&files_in(from.path()), TransferMode::Ranges);
+    let server = serve(&files_in(source_dir.path()), TransferMode::Ranges);
     let mut swaps = 0;
     for run in 0..RUNS / 2 {
         let dir = temp_dir();

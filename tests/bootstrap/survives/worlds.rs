@@ -202,9 +202,9 @@ fn send_range(
 }
 
 /// Writes the full archives of the node, for `--base`. Returns their paths.
-fn write_bases(drawn: &RandomWorld, dir: &Path) -> Vec<PathBuf> {
+fn write_bases(random_world: &RandomWorld, dir: &Path) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    for held in drawn.held.iter().filter(|held| held.server.is_none()) {
+    for held in random_world.held.iter().filter(|held| held.server.is_none()) {
         let path = dir.join(&archive_of(held).name);
         let bytes = held_bytes(held);
         let length = if held.fate == Fate::Fails { bytes.len() / 2 } else { bytes.len() };
@@ -216,20 +216,20 @@ fn write_bases(drawn: &RandomWorld, dir: &Path) -> Vec<PathBuf> {
 
 /// Returns the newest day that a server has whose archives all arrive. A server that loses connections
 /// while it is measured may count as slow: an older state may then be younger at boot.
-fn newest_available_day(drawn: &RandomWorld) -> Option<usize> {
+fn newest_available_day(random_world: &RandomWorld) -> Option<usize> {
     let arrives = |held: &HeldArchive| matches!(held.fate, Fate::Arrives | Fate::Slow | Fate::Unconfirmed);
-    let is_good = |server: usize| drawn.held.iter().filter(|held| held.server == Some(server)).all(arrives);
-    let good = drawn.held.iter().filter(|held| held.server.is_some_and(is_good));
+    let is_good = |server: usize| random_world.held.iter().filter(|held| held.server == Some(server)).all(arrives);
+    let good = random_world.held.iter().filter(|held| held.server.is_some_and(is_good));
     good.map(|held| held.day).max()
 }
 
 /// Runs the program in a world. Returns its output, and the slot of the ledger's state if there is a state.
-fn run_in_world(drawn: &RandomWorld, seed: u64) -> (JsonOutput, Option<u64>) {
+fn run_in_world(random_world: &RandomWorld, seed: u64) -> (JsonOutput, Option<u64>) {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let bases = write_bases(drawn, dir.path());
+    let bases = write_bases(random_world, dir.path());
     let mut by_server: BTreeMap<usize, Vec<HeldArchive>> = BTreeMap::new();
-    for held in &drawn.held {
+    for held in &random_world.held {
         if let Some(server) = held.server {
             by_server.entry(server).or_default().push(*held);
         }
@@ -257,27 +257,27 @@ fn random_worlds_end_with_the_best_state() {
     let mut states = 0;
     let mut reported = 0;
     for seed in first..first + count {
-        let drawn = RandomWorld::from_seed(seed);
-        let (output, slot) = run_in_world(&drawn, seed);
+        let random_world = RandomWorld::from_seed(seed);
+        let (output, slot) = run_in_world(&random_world, seed);
         let Some(slot) = slot else {
-            assert!(matches!(output.code, Some(3 | 4)), "seed {seed}: {drawn:?}: {output:?}");
-            assert!(newest_available_day(&drawn).is_none(), "seed {seed}: {drawn:?}: {output:?}");
+            assert!(matches!(output.code, Some(3 | 4)), "seed {seed}: {random_world:?}: {output:?}");
+            assert!(newest_available_day(&random_world).is_none(), "seed {seed}: {random_world:?}: {output:?}");
             continue;
         };
-        assert_eq!(output.code, Some(0), "seed {seed}: {drawn:?}: {output:?}");
+        assert_eq!(output.code, Some(0), "seed {seed}: {random_world:?}: {output:?}");
         states += 1;
         let report = output.line("bootstrap");
         let reports = report["given_up"]["slot"].as_u64().is_some_and(|better| better > slot);
         reported += u64::from(reports);
-        let honest = drawn.honest_day().map(slot_of);
+        let honest = random_world.honest_day().map(slot_of);
         assert!(
             honest.is_none_or(|honest| slot >= honest),
-            "seed {seed}: {slot}, not {honest:?}: {drawn:?}: {output:?}"
+            "seed {seed}: {slot}, not {honest:?}: {random_world:?}: {output:?}"
         );
-        let best = newest_available_day(&drawn).map(slot_of);
+        let best = newest_available_day(&random_world).map(slot_of);
         assert!(
             reports || best.is_none_or(|best| slot >= best),
-            "seed {seed}: {slot}, not {best:?}: {drawn:?}: {output:?}"
+            "seed {seed}: {slot}, not {best:?}: {random_world:?}: {output:?}"
         );
     }
     println!("{states} states, {reported} of them with a better one given up");

@@ -49,15 +49,15 @@ fn only_what_changed_is_fetched() {
         assert_eq!(plan["full"]["name"], mirror.old_name.as_str());
         assert_eq!(plan["incremental"]["name"], mirror.rebased_name.as_str());
         for (number, is_local, fetched) in [(0, true, &mirror.rebased_name), (1, false, &mirror.new_name)] {
-            let way = &plan["ways"][number];
-            assert_eq!(way["full_is_local"], is_local, "{plan}");
-            assert_eq!(way["slot"], 40, "{plan}");
+            let route = &plan["ways"][number];
+            assert_eq!(route["full_is_local"], is_local, "{plan}");
+            assert_eq!(route["slot"], 40, "{plan}");
             let fetched_bytes = fs::metadata(mirror.server.path(fetched)).expect("the file exists").len();
-            assert_eq!(way["fetch_bytes"], fetched_bytes, "{plan}");
+            assert_eq!(route["fetch_bytes"], fetched_bytes, "{plan}");
         }
-        for way in plan["ways"].as_array().expect("ways") {
-            assert!(way["fetch_seconds"].is_f64(), "{way}");
-            assert!(way["restore_seconds"].is_f64(), "{way}");
+        for route in plan["ways"].as_array().expect("ways") {
+            assert!(route["fetch_seconds"].is_f64(), "{route}");
+            assert!(route["restore_seconds"].is_f64(), "{route}");
         }
 
         let output = run_to_json(&arguments);

@@ -1,4 +1,4 @@
-//! Candidates whose archives Firedancer made.
+//! Candidates whose archives Firedancer wrote.
 
 use std::fs;
 
@@ -18,38 +18,38 @@ fn unwrap_lines(text: &str) -> String {
 /// An archive of Agave is used instead: another full archive, or the same full archive alone.
 #[test]
 fn archives_that_only_firedancer_loads_are_skipped() {
-    let newer = "firedancer-2026-08/validator";
+    let chain = "firedancer-2026-08/validator";
     let dir = temp_dir();
     let expected = dir.path().join("expected");
     assert_eq!(run_to_json(&["restore", text(&fixture(FULL_26)), "--ledger", text(&expected)]).code, Some(0));
-    for way in [TransferMode::Ranges, TransferMode::Whole] {
-        let newer_pair = serve(&read_files(&[full(newer), incremental(newer)]), way);
-        let agaves_full = serve(&read_files(&[fixture(FULL_26)]), way);
-        let mixed_pair = serve(&read_files(&[fixture(FULL_26), incremental(OLD_CHAIN)]), way);
+    for mode in [TransferMode::Ranges, TransferMode::Whole] {
+        let newer_pair = serve(&read_files(&[full(chain), incremental(chain)]), mode);
+        let agaves_full = serve(&read_files(&[fixture(FULL_26)]), mode);
+        let mixed_pair = serve(&read_files(&[fixture(FULL_26), incremental(OLD_CHAIN)]), mode);
         for urls in [vec![newer_pair.url(""), agaves_full.url("")], vec![mixed_pair.url("")]] {
             let ledger_dir = temp_dir();
             let ledger = ledger_dir.path().join("ledger");
             let mut arguments = vec!["bootstrap", "--ledger", text(&ledger)];
             arguments.extend(urls.iter().map(String::as_str));
             let output = run_to_json(&arguments);
-            assert_eq!(output.code, Some(0), "{urls:?} {way:?} {output:?}");
-            assert!(unwrap_lines(&output.stderr).contains("only Firedancer loads it"), "{urls:?} {way:?} {output:?}");
-            assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{urls:?} {way:?}");
+            assert_eq!(output.code, Some(0), "{urls:?} {mode:?} {output:?}");
+            assert!(unwrap_lines(&output.stderr).contains("only Firedancer loads it"), "{urls:?} {mode:?} {output:?}");
+            assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{urls:?} {mode:?}");
         }
     }
 }
 
 #[test]
 fn sources_with_nothing_that_agave_loads_are_refused() {
-    let newer = "firedancer-2026-08/validator";
-    for way in [TransferMode::Ranges, TransferMode::Whole] {
-        let server = serve(&read_files(&[full(newer), incremental(newer)]), way);
+    let chain = "firedancer-2026-08/validator";
+    for mode in [TransferMode::Ranges, TransferMode::Whole] {
+        let server = serve(&read_files(&[full(chain), incremental(chain)]), mode);
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
         let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-        assert_eq!(output.code, Some(1), "{way:?} {output:?}");
+        assert_eq!(output.code, Some(1), "{mode:?} {output:?}");
         let stderr = unwrap_lines(&output.stderr);
-        assert!(stderr.contains("only Firedancer loads it"), "{way:?} {output:?}");
+        assert!(stderr.contains("only Firedancer loads it"), "{mode:?} {output:?}");
         assert!(stderr.contains(HINT), "{output:?}");
         assert!(relative_paths(&ledger).iter().all(|name| !name.contains("snapshot")), "{:?}", relative_paths(&ledger));
     }

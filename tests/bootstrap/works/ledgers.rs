@@ -10,16 +10,16 @@ use crate::common::{http, screen, *};
 fn the_ledger_equals_one_restored_from_disk() {
     for files in [archives(&[]), agave_archives()] {
         let expected = restore_files(&files);
-        for way in [TransferMode::Ranges, TransferMode::Whole, TransferMode::Liar] {
-            let server = serve(&files, way);
+        for mode in [TransferMode::Ranges, TransferMode::Whole, TransferMode::Liar] {
+            let server = serve(&files, mode);
             let dir = temp_dir();
             let ledger = dir.path().join("ledger");
             let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-            assert_eq!(output.code, Some(0), "{way:?} {output:?}");
+            assert_eq!(output.code, Some(0), "{mode:?} {output:?}");
             let restore = output.line("restore");
             assert_eq!(restore["slot"], 40);
             assert_eq!(restore["state"], "checked");
-            assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")), "{way:?}");
+            assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")), "{mode:?}");
         }
     }
 }

@@ -30,8 +30,8 @@ fn servers_of_both_clients_are_sources() {
             let Some(bytes) = served.get(request.path.trim_start_matches('/')) else {
                 return answer(stream, "404 Not Found", &[("Connection", "close")], b"").map(|_| Then::Close);
             };
-            let closes: &[(&str, &str)] = if is_firedancer { &[("Connection", "close")] } else { &[] };
-            head(stream, "200 OK", &[closes, &[("Content-Length", &bytes.len().to_string())]].concat())?;
+            let connection: &[(&str, &str)] = if is_firedancer { &[("Connection", "close")] } else { &[] };
+            head(stream, "200 OK", &[connection, &[("Content-Length", &bytes.len().to_string())]].concat())?;
             if request.method == "HEAD" {
                 return Ok(if is_firedancer { Then::Close } else { Then::Keep });
             }
