@@ -15,7 +15,7 @@ const TRUE: u8 = 4;
 const TEXT: u8 = 5;
 const BYTES: u8 = 6;
 const CREDITS: u8 = 7;
-/// The number of bytes, at most 8, is added to this and to `AMOUNT`.
+/// The number of bytes, at most 8, is added to `INTEGER` and `AMOUNT`.
 const INTEGER: u8 = 16;
 const AMOUNT: u8 = 32;
 
@@ -79,12 +79,19 @@ pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, texts: Option<&mut Ad
 pub(super) fn decode_cells(row: &[u8]) -> impl Iterator<Item = Result<Cell<'_>>> {
     let mut rest = row;
     std::iter::from_fn(move || {
-        let next = (!rest.is_empty()).then(|| split_cell(rest).ok_or_else(changed_error))?;
-        rest = next.as_ref().map_or(&[], |(_, after)| after);
-        Some(next.map(|(cell, _)| cell))
+        if rest.is_empty() {
+            return None;
+        }
+        let Some((cell, after)) = split_cell(rest) else {
+            rest = &[];
+            return Some(Err(changed_error()));
+        };
+        rest = after;
+        Some(Ok(cell))
     })
 }
 
+/// Splits a row after its first `count` cells.
 pub(super) fn split_cells(row: &[u8], count: usize) -> Option<(&[u8], &[u8])> {
     let mut rest = row;
     for _ in 0..count {
@@ -141,17 +148,17 @@ mod tests {
             is_true: bool,
         ) {
             let number = number >> shift;
-            let all = [
+            let cells = [
                 Cell::Address(&key), Cell::Null, Cell::Integer(number as i64), Cell::Amount(number), Cell::Text(&text),
                 Cell::Boolean(is_true), Cell::Bytes(&bytes), Cell::Credits(&bytes), Cell::Integer(-1), Cell::Amount(u64::MAX),
             ];
-            let row = encoded_row(&all, None);
-            let found: Vec<Cell<'_>> = decode_cells(&row).collect::<Result<_>>().expect("sound");
-            prop_assert_eq!(format!("{found:?}"), format!("{all:?}"));
+            let row = encoded_row(&cells, None);
+            let decoded: Vec<Cell<'_>> = decode_cells(&row).collect::<Result<_>>().expect("sound");
+            prop_assert_eq!(format!("{decoded:?}"), format!("{cells:?}"));
             for length in 0..row.len() {
-                // A row that is cut off has fewer cells, or is noticed.
-                let found: Result<Vec<Cell<'_>>> = decode_cells(&row[..length]).collect();
-                prop_assert!(found.is_err() || found.is_ok_and(|found| found.len() < all.len()));
+                // A row that is cut off has fewer cells, or is an error.
+                let decoded: Result<Vec<Cell<'_>>> = decode_cells(&row[..length]).collect();
+                prop_assert!(decoded.is_err() || decoded.is_ok_and(|decoded| decoded.len() < cells.len()));
             }
         }
 
@@ -169,15 +176,15 @@ mod tests {
                 key
             }).collect();
             let texts: Vec<String> = keys.iter().map(|key| bs58::encode(key).into_string()).collect();
-            let mut kept = AddressTexts::new();
-            let as_text: Vec<_> =
-                keys.iter().cycle().take(4).map(|key| encoded_row(&[Cell::Address(key)], Some(&mut kept))).collect();
-            for (row, text) in as_text.iter().zip(texts.iter().cycle()) {
+            let mut cache = AddressTexts::new();
+            let rows: Vec<_> =
+                keys.iter().cycle().take(4).map(|key| encoded_row(&[Cell::Address(key)], Some(&mut cache))).collect();
+            for (row, text) in rows.iter().zip(texts.iter().cycle()) {
                 let cell = decode_cells(row).next().expect("a cell").expect("sound");
-                prop_assert!(matches!(cell, Cell::Text(found) if found == text), "{cell:?}: {text}");
+                prop_assert!(matches!(cell, Cell::Text(decoded) if decoded == text), "{cell:?}: {text}");
             }
-            prop_assert_eq!(as_text[0].cmp(&as_text[1]), texts[0].cmp(&texts[1]));
-            prop_assert!(encoded_row(&[Cell::Null], None) < as_text[0]);
+            prop_assert_eq!(rows[0].cmp(&rows[1]), texts[0].cmp(&texts[1]));
+            prop_assert!(encoded_row(&[Cell::Null], None) < rows[0]);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Keeps changes in order: changes must be relative to the state that was last exported to their table.
-//! Otherwise, the table would miss an account that changed in between.
+//! Otherwise, the table would lack an account that changed in between.
 
 use serde_json::Value;
 use slotpress_base::{Error, Progress, Result, text};

@@ -22,9 +22,9 @@ struct StateRow<'a> {
     rest: &'a [u8],
 }
 
-/// Takes the sorted rows of two states. The cell after a row's key is true for the new state. Returns
-/// rows that were added, changed or closed, with the kind of change in place of this cell. For a closed
-/// account, returns the old row.
+/// Compares the sorted rows of two states. The cell after a row's key is true for the new state.
+/// Returns rows that were added, changed or closed, with the kind of change in place of this cell. For a
+/// closed account, returns the old row.
 pub(super) fn find_changes<'a>(
     table: Table,
     rows: impl Iterator<Item = Result<Vec<u8>>> + Send + 'a,

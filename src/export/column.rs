@@ -54,7 +54,7 @@ impl ColumnValues {
                 }
                 column.append(true);
             }
-            (_, cell) => return Err(Error::failed(format!("a column does not take {cell:?}"))),
+            (_, cell) => return Err(Error::failed(format!("a column cannot hold {cell:?}"))),
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ pub(super) fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
 /// Adds text, in quotes if necessary. Control characters are replaced, because a row must be one line,
 /// and a terminal may show it.
 fn push_csv_text(text: &mut Vec<u8>, word: &str) {
-    if !word.contains(|letter: char| letter.is_control() || matches!(letter, ',' | '"')) {
+    if !word.contains(|character: char| character.is_control() || matches!(character, ',' | '"')) {
         return text.extend_from_slice(word.as_bytes());
     }
     let word = word.replace(char::is_control, "\u{fffd}").replace('"', "\"\"");

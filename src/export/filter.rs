@@ -84,7 +84,7 @@ fn serialize_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S:
     serializer.serialize_str(&to_hex(bytes))
 }
 
-/// Maximum number of addresses that a manifest lists. Of a larger set, it gives the number and a hash.
+/// Maximum number of addresses that a manifest lists. Of a larger set, it states the number and a hash.
 const LISTED_MAX: usize = 100;
 
 fn set_allows(set: &HashSet<Address>, key: &[u8; 32]) -> bool {

@@ -70,8 +70,8 @@ pub enum TableFormat {
     Parquet,
     /// Text with a line of column names, for a stream only. Bytes are written as hexadecimal digits.
     Csv,
-    /// One JSON file per account, as test validators load them, with all its data. Adds the code of
-    /// programs. Takes a filter, and the table of accounts only.
+    /// One JSON file per account, with all its data, as test validators load it. Adds the code of
+    /// programs. Requires a filter, and exports only the table of accounts.
     #[serde(rename = "test-validator")]
     TestValidator,
     /// One JSON object with the same accounts, keyed by address, as surfpool loads it.
@@ -80,7 +80,7 @@ pub enum TableFormat {
 
 impl TableFormat {
     /// True if the files hold whole accounts instead of rows.
-    fn takes_accounts(self) -> bool {
+    fn has_whole_accounts(self) -> bool {
         matches!(self, Self::TestValidator | Self::Surfpool)
     }
 }
@@ -98,7 +98,7 @@ pub enum DataPart {
     Slice {
         /// Offset of the first byte.
         offset: u32,
-        /// Number of bytes; fewer if the data ends before.
+        /// Number of bytes; fewer if the data ends earlier.
         length: u32,
     },
 }
@@ -155,8 +155,8 @@ pub struct ExportOptions {
     /// Settings for reading and checking the state. Default: checks the state on all cores, in 1
     /// GiB of memory.
     pub verify: VerifyOptions,
-    /// Memory for writing files, besides that of reading, in bytes. With more, more rows are
-    /// sorted at a time. Default: 1 GiB.
+    /// Memory in bytes for writing files, in addition to the memory for reading. With more, more rows
+    /// are sorted at a time. Default: 1 GiB.
     pub memory_bytes: u64,
     /// Size at which a file is completed, for tests.
     #[doc(hidden)]
@@ -211,7 +211,7 @@ impl ExportOptions {
     }
 
     pub(crate) fn row_order(&self, table: Table) -> RowOrder {
-        // Sorting all data would take as much of the temporary directory as the data does.
+        // Sorting all data would need as much space in the temporary directory as the data has.
         let is_large = table == Table::Accounts && self.data != DataPart::None && self.filter.is_empty();
         if self.since.is_some() {
             return RowOrder::Clustered;
@@ -223,7 +223,7 @@ impl ExportOptions {
         self.format != TableFormat::Csv && self.row_order(table) == RowOrder::Clustered
     }
 
-    /// True if the output has a column that tells how each row changed. All files have it, even those of
+    /// True if the output has a column that shows how each row changed. All files have it, even those of
     /// whole states, because all files of a table need the same columns.
     fn has_change_column(&self) -> bool {
         self.format != TableFormat::Csv
@@ -242,14 +242,14 @@ impl ExportOptions {
             return Err(Error::usage("there is no table to export"));
         }
         if is_stream && self.order == Some(RowOrder::Clustered) {
-            return Err(Error::usage("a stream takes rows as they are read").with_hint("export into a directory"));
+            return Err(Error::usage("rows go to a stream as they are read").with_hint("export into a directory"));
         }
         if self.since.is_some() && (is_stream || self.order == Some(RowOrder::Unordered)) {
             return Err(Error::usage("changes are found by sorting the rows of both states, and written as files")
                 .with_hint("export into a directory, in order"));
         }
         if is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv) {
-            return Err(Error::usage("a stream takes one table, as CSV").with_hint("export into a directory"));
+            return Err(Error::usage("only one table goes to a stream, as CSV").with_hint("export into a directory"));
         }
         if !is_stream && self.format == TableFormat::Csv {
             return Err(
@@ -260,16 +260,18 @@ impl ExportOptions {
             let message = format!("a filter by mint or wallet excludes table {}", table.name());
             return Err(Error::usage(message).with_hint("export it in another run, without that filter"));
         }
-        let takes_accounts = self.format.takes_accounts();
-        if takes_accounts && self.since.is_some() {
-            return Err(Error::usage("a test validator takes whole states, not changes"));
+        let has_whole_accounts = self.format.has_whole_accounts();
+        if has_whole_accounts && self.since.is_some() {
+            return Err(Error::usage("a test validator loads accounts of a state, not changes"));
         }
         let is_plain = self.tables == [Table::Accounts] && self.data == DataPart::None;
-        if takes_accounts && (!is_plain || self.filter.is_empty()) {
-            return Err(Error::usage("a test validator takes accounts that filters name, whole, and no other tables")
-                .with_hint("name them by at least one filter, such as their addresses"));
+        if has_whole_accounts && (!is_plain || self.filter.is_empty()) {
+            return Err(Error::usage(
+                "for a test validator, only whole accounts that filters select are exported, and no other tables",
+            )
+            .with_hint("select accounts by at least one filter, such as their addresses"));
         }
-        if self.filter.with_mints && !takes_accounts {
+        if self.filter.with_mints && !has_whole_accounts {
             return Err(Error::usage("mints of token accounts are added for a test validator only"));
         }
         Ok(())
@@ -287,7 +289,7 @@ fn is_incremental_alone(snapshot: &Snapshot) -> bool {
 }
 
 /// Writes the accounts of a state as tables. Files get their names only if the state is right, or
-/// if the caller asked not to check it. A stream gets rows before the state is checked.
+/// if the caller asked not to check it. To a stream, rows are written before the state is checked.
 ///
 /// With [`since`](ExportOptions::since), checks both states, and compares an expected slot or hash
 /// with the new state only.
@@ -314,16 +316,18 @@ pub fn export(options: &ExportOptions, destination: ExportTo<'_>, progress: &dyn
             None
         }
     };
-    let old = since.as_ref().map(archive_name);
-    if let (Some(output), Some(new), None | Some(Some(_))) = (&output, archive_name(snapshot), old) {
+    let since_name = since.as_ref().and_then(archive_name);
+    let has_all_names = since.is_none() || since_name.is_some();
+    if let (Some(output), Some(name)) = (&output, archive_name(snapshot))
+        && has_all_names
+    {
         // Refuse an occupied output before the state is read.
-        let old = old.flatten().map(|old| (old.slot, old.hash));
-        let planned = options.planned_fields(new.slot, old);
+        let planned = options.planned_fields(name.slot, since_name.map(|name| (name.slot, name.hash)));
         output.check_is_free(&planned, &options.tables, progress)?;
     }
     let watch = SpaceWatch::default();
     let (facts, tables) = match &output {
-        Some(output) if options.format.takes_accounts() => subset::write_accounts(options, output, progress)?,
+        Some(output) if options.format.has_whole_accounts() => subset::write_accounts(options, output, progress)?,
         output => {
             let mut writers = Vec::new();
             if let Some(output) = output {

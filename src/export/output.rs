@@ -43,7 +43,7 @@ pub enum ExportTo<'a> {
         /// Directory for files that are not published yet.
         scratch: PathBuf,
     },
-    /// A stream, which gets the rows of one table as CSV before the state is known to be right.
+    /// A stream, to which the rows of one table are written as CSV, before the state is known to be right.
     Stream(&'a mut (dyn std::io::Write + Send + 'a)),
 }
 
@@ -85,8 +85,8 @@ pub(super) fn manifest_slot(name: &str) -> Option<u64> {
     slot.parse().ok()
 }
 
-fn exists_error(shown: &str) -> Error {
-    Error::exists(Path::new(shown))
+fn exists_error(location: &str) -> Error {
+    Error::exists(Path::new(location))
         .with_hint("an export never replaces files: remove what is there, or choose another output")
 }
 
@@ -142,15 +142,15 @@ impl ExportOutput {
             return Ok(UnfinishedExport::default());
         };
         let ExportJournal { tables, .. } = serde_json::from_slice(&journal.bytes).unwrap_or_default();
-        let mut is_whole = !tables.is_empty();
+        let mut is_published = !tables.is_empty();
         for table in &tables {
             let has_manifest = match self.store.open_dir(table)? {
                 Some(table) => table.stat(&manifest_name(slot), progress)?.is_some(),
                 None => false,
             };
-            is_whole &= has_manifest;
+            is_published &= has_manifest;
         }
-        if is_whole {
+        if is_published {
             self.store.delete(&name, progress)?;
             return Ok(UnfinishedExport::default());
         }
@@ -267,8 +267,8 @@ impl PublishingRun<'_> {
             output.remove(table, slot, &names, progress)?;
         }
         if unfinished.journal.is_some() {
-            let shown = output.store.location_of("");
-            progress.warn(&format!("{shown}: removed the files of an unfinished export of slot {slot}"));
+            let location = output.store.location_of("");
+            progress.warn(&format!("{location}: removed the files of an unfinished export of slot {slot}"));
         }
         let all_bytes = self.tables.iter().map(|fields| fields.bytes).sum();
         progress.stage(Stage::Sending, Some(all_bytes));

@@ -36,7 +36,7 @@ use super::table::{Cell, Table, not_written_error};
 /// Maximum number of rows in a row group. A query for a key reads one or two groups of each file, and
 /// the Bloom filter of this many values fills 16 KiB.
 pub(super) const GROUP_ROWS: usize = 13_500;
-/// Limit on the bytes of a row group's rows, before they are encoded. One row may come on top.
+/// Limit on the bytes of a row group's rows, before they are encoded. The last row may exceed it.
 pub(super) const GROUP_BYTES: usize = 4 << 20;
 /// Rate of false positives of a Bloom filter.
 const FALSE_POSITIVES: f64 = 0.01;

@@ -83,7 +83,7 @@ impl Manifest {
             bank_hash: bank.hash,
             hash: bank.snapshot_hash(),
             capitalization: bank.capitalization,
-            // Without the check, the export fails where it is asked for.
+            // If the check is requested but cannot be made, the export fails.
             state: if options.verify.check.mode == CheckMode::State { "checked" } else { "not checked" },
             accounts: 0,
             expected_hash: options.verify.check.expect_hash,
@@ -121,7 +121,7 @@ impl Manifest {
 pub struct SourceFields {
     /// Name of the file.
     pub name: String,
-    /// Root of its frame hashes, which stands for all its bytes; `None` if it has none.
+    /// Root of its frame hashes, which covers all its bytes; `None` if it has none.
     pub root: Option<Root>,
 }
 

@@ -167,18 +167,18 @@ fn row_at(bytes: &[u8], position: u32) -> &[u8] {
 /// Sorts rows whose first `depth` bytes are equal. Sorts by the eight bytes after their common prefix,
 /// and then, where these are equal, by the following bytes.
 fn sort_entries(bytes: &[u8], rows: &mut [RowEntry], depth: usize) {
-    let rest = |position: u32| row_at(bytes, position).get(depth..).unwrap_or_default();
+    let tail = |position: u32| row_at(bytes, position).get(depth..).unwrap_or_default();
     let Some((first, others)) = rows.split_first() else { return };
     if others.is_empty() || depth >= KEY_BYTES_MAX {
         return;
     }
-    let first = rest(first.position);
+    let first = tail(first.position);
     let mut common = first.len();
     for other in others {
-        common = common_prefix_len(&first[..common], rest(other.position));
+        common = common_prefix_len(&first[..common], tail(other.position));
     }
     for row in rows.iter_mut() {
-        let next = rest(row.position)[common..].iter().chain(&[0; 8]).take(8);
+        let next = tail(row.position)[common..].iter().chain(&[0; 8]).take(8);
         row.prefix = next.fold(0, |prefix, byte| prefix << 8 | u64::from(*byte));
     }
     rows.sort_unstable_by_key(|row| row.prefix);
@@ -306,8 +306,9 @@ impl Sorter {
         Ok(())
     }
 
-    /// Takes all rows in order. Sorts runs in memory on `threads` threads. Merges runs in the file
-    /// within `memory_bytes`; if there are too many, first merges some of them into longer ones.
+    /// Removes all rows, and returns them in order. Sorts runs in memory on `threads` threads. Merges
+    /// runs in the file within `memory_bytes`; if there are too many, first merges some of them into
+    /// longer ones.
     pub fn take_sorted_rows(
         &self,
         memory_bytes: u64,

@@ -16,7 +16,7 @@ fn split_rows(group: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn push(run: &mut SortRun, row: &[u8]) {
-    run.push(|to| to.extend_from_slice(row));
+    run.push(|bytes| bytes.extend_from_slice(row));
 }
 
 struct TestRun<'a> {
@@ -47,11 +47,11 @@ fn merge_runs(runs: &[TestRun<'_>], memory_bytes: u64, rows_max: usize, bytes_ma
 /// Generates rows by their keys, which have many bytes in common. Rows may be long.
 fn any_table() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
     let part = prop_oneof![
-        4 => (0u8..3, 0u8..3).prop_map(|(one, other)| [vec![one; 40], vec![other; 5]].concat()),
+        4 => (0u8..3, 0u8..3).prop_map(|(start, end)| [vec![start; 40], vec![end; 5]].concat()),
         1 => proptest::collection::vec(0u8..2, 45),
         1 => proptest::collection::vec(any::<u8>(), 45),
     ];
-    let key = (part.clone(), part).prop_map(|(one, other)| [one, other].concat());
+    let key = (part.clone(), part).prop_map(|(first, second)| [first, second].concat());
     let length = prop_oneof![8 => 0usize..20, 1 => 3900usize..4100, 1 => 100_000usize..100_003];
     proptest::collection::btree_map(key, (length, any::<u8>()).prop_map(|(length, byte)| vec![byte; length]), 0..200)
 }
@@ -107,7 +107,7 @@ fn merging_in_little_memory_takes_more_passes() {
 }
 
 #[test]
-fn a_run_is_full_when_it_takes_its_memory() {
+fn a_run_is_full_when_it_uses_its_memory() {
     let mut run = SortRun::new(8 << 20, usize::MAX, 100);
     let reserved = |run: &SortRun| (run.bytes.capacity() + run.rows.capacity() * 16) as u64;
     let before = reserved(&run);
@@ -115,9 +115,9 @@ fn a_run_is_full_when_it_takes_its_memory() {
     while !run.is_full() {
         push(&mut run, &[0; 84]);
     }
-    let taken = run.bytes.len() + run.rows.len() * 16;
-    assert!((8 << 20..(8 << 20) + 1000).contains(&taken), "{taken}");
-    assert!(reserved(&run) == before, "{taken}");
+    let used = run.bytes.len() + run.rows.len() * 16;
+    assert!((8 << 20..(8 << 20) + 1000).contains(&used), "{used}");
+    assert!(reserved(&run) == before, "{used}");
 }
 
 #[test]

@@ -25,8 +25,8 @@ use super::table::Table;
 use super::visitor::no_bank_error;
 use super::{ExportOptions, RowOrder, TableFormat};
 
-/// Limit on accounts: a manifest, which lists their files, may have at most 8 MiB, and a test
-/// validator holds all accounts in memory.
+/// Limit on the number of accounts: a manifest, which lists their files, may have at most 8 MiB, and a
+/// test validator holds all accounts in memory.
 const FILES_MAX: usize = 30_000;
 
 const SURFPOOL_NAME: &str = "surfpool.json";

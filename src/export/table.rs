@@ -75,7 +75,7 @@ const TOKEN_ACCOUNTS: &str = "mint:address address:address owner:address token_p
     lamports:integer storage_slot:integer?";
 
 impl Table {
-    /// Name of the table in paths and SQL.
+    /// Returns the name of the table in paths and SQL.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accounts => "accounts",
@@ -118,7 +118,8 @@ impl Table {
         columns
     }
 
-    /// Number of columns by which rows are sorted: the first ones, up to and including the address.
+    /// Returns the number of columns by which rows are sorted: the first ones, up to and including the
+    /// address.
     pub(super) fn key_column_count(self) -> usize {
         let address = self.columns().position(|column| column.name == "address");
         address.map_or(0, |number| number + 1)
@@ -263,15 +264,15 @@ pub(super) fn storage_slot_cell<'a>(slot: Option<u64>, account: &[u8; 32]) -> Re
 }
 
 /// Returns a cell for a number of an account. Fails if the number is too large for a signed integer.
-pub(super) fn integer_cell<'a>(what: &str, number: u64, account: &[u8; 32]) -> Result<Cell<'a>> {
+pub(super) fn integer_cell<'a>(noun: &str, number: u64, account: &[u8; 32]) -> Result<Cell<'a>> {
     i64::try_from(number).map(Cell::Integer).map_err(|_| {
         let account = Address(*account);
-        Error::failed(format!("the account {account} has {number} {what}: a column of int64 ends at {}", i64::MAX))
+        Error::failed(format!("the account {account} has {number} {noun}: a column of int64 ends at {}", i64::MAX))
             .with_hint("the state is not damaged; leave the account out by a filter, such as by its owner")
     })
 }
 
-/// Error for rows that the writer of the file format does not accept.
+/// Makes the error for rows that the writer of the file format does not accept.
 pub(super) fn not_written_error(error: &dyn std::error::Error) -> Error {
     Error::failed(format!("rows cannot be written: {error}"))
 }

@@ -117,7 +117,7 @@ impl<'a, 's> Exporter<'a, 's> {
         Ok(())
     }
 
-    /// Completes all files. Returns the fields of their manifests.
+    /// Completes all files. Returns the fields of the manifests.
     pub fn finish(mut self, report: &VerifyReport) -> Result<(Manifest, Vec<TableFields>)> {
         self.write_idle_batches()?;
         let mut manifest = self.start.take().ok_or_else(no_bank_error)?.manifest;
@@ -248,19 +248,19 @@ impl StateWorker for ExportWorker<'_, '_, '_> {
             return Ok(());
         }
         let slot = start.storage_slot(storage);
-        let is_parsed = filter.selects_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
-        let token = if is_parsed { parse_token(header, data) } else { None };
-        let mut is_known = token != Some(TokenData::Unknown);
+        let needs_token =
+            filter.selects_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
+        let token = if needs_token { parse_token(header, data) } else { None };
+        let mut is_parsed = token != Some(TokenData::Unknown);
         if filter.allows_token(header, &token) {
             for batch in &mut self.batches {
-                is_known &= exporter.push_row(batch, record, &token, start, slot)?;
+                is_parsed &= exporter.push_row(batch, record, &token, start, slot)?;
                 if batch.rows.is_full() {
                     exporter.write_batch(batch)?;
                 }
             }
         }
-        let unparsed = u64::from(!is_known);
-        exporter.unparsed_accounts.fetch_add(unparsed, Relaxed);
+        exporter.unparsed_accounts.fetch_add(u64::from(!is_parsed), Relaxed);
         Ok(())
     }
 }

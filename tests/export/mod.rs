@@ -63,7 +63,7 @@ pub fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Makes a directory on a disk. Others may be in memory, where no rows are spilled.
+/// Makes a directory on a disk. Other temporary directories may be in memory, where no rows are spilled.
 pub fn dir_on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
@@ -136,10 +136,10 @@ pub fn read_manifests(dir: &Path) -> Vec<Value> {
         for name in names.iter().filter(|name| name.starts_with("_manifest-")) {
             let manifest: Value = serde_json::from_slice(&fs::read(table.join(name)).expect("read")).expect("JSON");
             let fields = ["table", "order", "rows", "bytes", "files"].map(|field| (field, manifest[field].clone()));
-            let all = slots.entry(manifest["slot"].as_u64().expect("a slot")).or_insert_with(|| manifest.clone());
-            match all["tables"].as_array_mut() {
+            let merged = slots.entry(manifest["slot"].as_u64().expect("a slot")).or_insert_with(|| manifest.clone());
+            match merged["tables"].as_array_mut() {
                 Some(tables) => tables.push(fields.into_iter().collect()),
-                None => all["tables"] = vec![fields.into_iter().collect::<Value>()].into(),
+                None => merged["tables"] = vec![fields.into_iter().collect::<Value>()].into(),
             }
         }
     }

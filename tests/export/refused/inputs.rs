@@ -139,7 +139,7 @@ fn too_little_memory_is_a_usage_error() {
     assert_exported(&[&full], out.path(), &["--memory", "152MiB"]);
 }
 
-/// The page has an example that ends with `| head`.
+/// An example in docs/export.md ends with `| head`.
 #[test]
 fn a_reader_that_stops_early_is_no_error() {
     let [full, _] = fixture_pair("agave-4.2.2");

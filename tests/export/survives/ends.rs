@@ -94,9 +94,9 @@ fn a_failure_at_each_change_of_a_name_leaves_no_half_tables() {
     assert!(!seen.calls.is_empty());
     let mut failed = 0;
     for call in &seen.calls {
-        for (error, more) in [("EIO", ""), ("ENOSPC", ""), ("EIO", "+")] {
+        for (error, suffix) in [("EIO", ""), ("ENOSPC", ""), ("EIO", "+")] {
             let out = temp_dir();
-            let injection = format!("{}:error={error}:when={}{more}", call.name, call.number);
+            let injection = format!("{}:error={error}:when={}{suffix}", call.name, call.number);
             let ended = trace(&arguments(out.path()), CALLS, Some(&injection));
             let label = format!("{injection} {}: {}", call.line, stderr_of(&ended.output));
             if ended.output.status.success() {
@@ -105,7 +105,7 @@ fn a_failure_at_each_change_of_a_name_leaves_no_half_tables() {
             }
             failed += 1;
             assert_eq!(ended.output.status.code(), Some(1), "{label}");
-            if more.is_empty() {
+            if suffix.is_empty() {
                 assert_eq!(relative_paths(out.path()), Vec::<String>::new(), "{label}");
             } else {
                 assert!(!is_complete(out.path()), "{label}");

@@ -2,8 +2,8 @@
 //! to directories and to a bucket, to an empty place, beside other tables, and changes. The next run
 //! always completes the tables.
 //!
-//! By default, 100 kills and 50 failures. `EXPORT_KILLS` and `EXPORT_FAILURES` set other numbers (1,000
-//! and 500 in a long run), `EXPORT_SEED` other moments.
+//! By default, there are 100 kills and 50 failures. `EXPORT_KILLS` and `EXPORT_FAILURES` set other numbers
+//! (1,000 and 500 in a long run), and `EXPORT_SEED` chooses other moments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ impl Place<'_> {
     /// Returns the published tables with their slots. Checks that the manifests describe their files.
     fn published_tables(&self, label: &str) -> Vec<(u64, Value)> {
         let manifests = if self.dir.exists() { read_manifests(&self.dir) } else { Vec::new() };
-        let mut found = Vec::new();
+        let mut published = Vec::new();
         for manifest in manifests {
             for table in manifest["tables"].as_array().expect("a list") {
                 for file in table["files"].as_array().expect("a list") {
@@ -82,10 +82,10 @@ impl Place<'_> {
                     let hash: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
                     assert_eq!(file["sha256"].as_str(), Some(&*hash), "{label}");
                 }
-                found.push((manifest["slot"].as_u64().expect("a slot"), table.clone()));
+                published.push((manifest["slot"].as_u64().expect("a slot"), table.clone()));
             }
         }
-        found
+        published
     }
 }
 
@@ -94,12 +94,12 @@ impl Place<'_> {
 fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut SeededRng, &str) -> String) -> u64 {
     let chain = agave_chains().pop().expect("a chain");
     let [day_1, day_2] = [0, 1].map(|day| chain.archives_of_day(day).into_iter().map(text).collect::<Vec<&str>>());
-    let two = ["--table", "accounts,token-accounts"];
-    let more = ["--table", "votes,stakes"];
+    let tables = ["--table", "accounts,token-accounts"];
+    let other_tables = ["--table", "votes,stakes"];
     let cases = [
-        new_case(&[], &[&day_2[..], &two].concat()),
-        new_case(&[&[&day_2[..], &two].concat()], &[&day_2[..], &more].concat()),
-        new_case(&[&[&day_1[..], &two].concat()], &[&day_2[..], &two, &["--since"], &day_1].concat()),
+        new_case(&[], &[&day_2[..], &tables].concat()),
+        new_case(&[&[&day_2[..], &tables].concat()], &[&day_2[..], &other_tables].concat()),
+        new_case(&[&[&day_1[..], &tables].concat()], &[&day_2[..], &tables, &["--since"], &day_1].concat()),
     ];
     let top = temp_dir();
     let scratch = temp_dir();
@@ -157,10 +157,10 @@ fn fail_once_at(rng: &mut SeededRng, number: &str) -> String {
     format!("error={}:when={number}", ERRORS[rng.below(ERRORS.len())])
 }
 
-/// Makes half of the failures last.
+/// In half of the cases, all later calls fail too.
 fn fail_at(rng: &mut SeededRng, number: &str) -> String {
-    let more = if rng.below(2) == 0 { "" } else { "+" };
-    fail_once_at(rng, number) + more
+    let suffix = if rng.below(2) == 0 { "" } else { "+" };
+    fail_once_at(rng, number) + suffix
 }
 
 #[test]

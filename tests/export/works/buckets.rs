@@ -17,7 +17,7 @@ use crate::stores::gateway::{BUCKET, FaultKind, Forwarded, Gateway, KEY, SECRET}
 use crate::stores::{command, run_with_gateway, target};
 
 #[test]
-fn a_bucket_gets_the_same_files_as_a_directory() {
+fn a_bucket_receives_the_same_files_as_a_directory() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let archives = fixture_pair("agave-4.2.2");

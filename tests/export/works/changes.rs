@@ -481,7 +481,10 @@ fn changes_in_other_forms_are_usage_errors() {
     for (flags, message) in [
         (&["-o", "-"][..], "changes are found by sorting"),
         (&["-o", text(out.path()), "--order", "none"], "changes are found by sorting"),
-        (&["-o", text(out.path()), "--format", "test-validator", "--owner", "stake"], "takes whole states"),
+        (
+            &["-o", text(out.path()), "--format", "test-validator", "--owner", "stake"],
+            "loads accounts of a state, not changes",
+        ),
     ] {
         let mut command = slotpress();
         command.arg("export").args(chain.archives_of_day(1)).args(flags).arg("--since").args(chain.archives_of_day(0));

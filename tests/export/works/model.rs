@@ -20,8 +20,8 @@ proptest! {
     #[test]
     fn rows_are_those_of_a_naive_model(
         picks in proptest::collection::vec(any::<prop::sample::Index>(), 6),
-        kinds in proptest::collection::vec(any::<bool>(), 4),
-        cut in (0usize..80, 1usize..12),
+        has_filter in proptest::collection::vec(any::<bool>(), 4),
+        (offset, length) in (0usize..80, 1usize..12),
         part in prop_oneof![Just(None), (0u32..60, 0u32..40).prop_map(Some)],
         threads in 1usize..4,
         is_pair: bool,
@@ -30,24 +30,25 @@ proptest! {
         let archives: Vec<_> = if is_pair { vec![&full, &incremental] } else { vec![&full] };
         let all: Vec<PlainRecord> = archives.iter().flat_map(|archive| records(archive)).collect();
         let alive: Vec<PlainRecord> = newest(&all).into_values().filter(|record| record.lamports > 0).collect();
-        let some: Vec<&PlainRecord> = picks.iter().map(|pick| pick.get(&alive)).collect();
+        let picked: Vec<&PlainRecord> = picks.iter().map(|pick| pick.get(&alive)).collect();
         let mut filter = Filter::default();
         let mut expected: Vec<&PlainRecord> = alive.iter().collect();
-        if kinds[0] {
-            let owners = [&some[0].owner, &some[1].owner];
+        if has_filter[0] {
+            let owners = [&picked[0].owner, &picked[1].owner];
             filter.owners = owners.iter().map(|owner| address(owner)).collect();
             expected.retain(|account| owners.contains(&&account.owner));
         }
-        if kinds[1] {
-            filter.data_size = Some(some[2].data.len() as u64);
-            expected.retain(|account| account.data.len() == some[2].data.len());
+        if has_filter[1] {
+            filter.data_size = Some(picked[2].data.len() as u64);
+            expected.retain(|account| account.data.len() == picked[2].data.len());
         }
-        if let Some(bytes) = some[3].data.get(cut.0..cut.0 + cut.1).filter(|_| kinds[2]) {
-            filter.memcmp.push(format!("{}:{}", cut.0, bs58::encode(bytes).into_string()).parse::<Memcmp>().expect("a comparison"));
-            expected.retain(|account| account.data.get(cut.0..cut.0 + cut.1) == Some(bytes));
+        let compared = offset..offset + length;
+        if let Some(bytes) = picked[3].data.get(compared.clone()).filter(|_| has_filter[2]) {
+            filter.memcmp.push(format!("{offset}:{}", bs58::encode(bytes).into_string()).parse::<Memcmp>().expect("a comparison"));
+            expected.retain(|account| account.data.get(compared.clone()) == Some(bytes));
         }
-        if kinds[3] {
-            let keys = [&some[4].pubkey, &some[5].pubkey];
+        if has_filter[3] {
+            let keys = [&picked[4].pubkey, &picked[5].pubkey];
             filter.addresses = keys.iter().map(|key| address(key)).collect();
             expected.retain(|account| keys.contains(&&account.pubkey));
         }

@@ -134,7 +134,7 @@ fn memory_and_threads_do_not_change_the_bytes() {
         let mut options = ExportOptions::new(snapshot).memory_bytes(memory_bytes).data(DataPart::Full);
         options.tables = vec![Table::Accounts, Table::TokenAccounts, Table::Stakes];
         options.order = Some(RowOrder::Clustered);
-        // Each row group gets its own file.
+        // Each row group is written to its own file.
         options.file_bytes = 1;
         let options_in = |dir: &Path| {
             let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(dir.to_path_buf());

@@ -75,7 +75,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Directory of the server's programs; Debian keeps them out of `PATH`.
+/// Returns the directory of the server's programs, which Debian keeps out of `PATH`.
 fn server_programs_dir() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let found = versions.map(|version| version.path().join("bin")).find(|dir| dir.join("initdb").exists());

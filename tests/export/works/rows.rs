@@ -64,16 +64,16 @@ fn accounts_of_firedancers_archives_have_no_slot() {
     expected.retain(|key, _| new.contains(key));
     let mixed = export_rows(&[&agave[0], &incremental], &[]);
     assert_eq!(mixed.iter().filter(|row| row.contains(",,")).count(), expected.len());
-    // Newer versions give each storage a slot, which has no meaning either.
-    const NEWER: &str = "firedancer-2026-09/full-bank";
+    // Newer versions give each storage its own slot, which has no meaning either.
+    const NEW_CHAIN: &str = "firedancer-2026-09/full-bank";
     let agave = fixture_pair(AGAVE_4_4);
     let expected = sorted_rows(newest_accounts(&[&agave[0], &agave[1]]).values().map(without_slot));
-    let newer = [firedancer::full(NEWER), firedancer::incremental(NEWER)];
-    assert_eq!(export_rows(&[&newer[0], &newer[1]], &[]), expected);
+    let [full, incremental] = [firedancer::full(NEW_CHAIN), firedancer::incremental(NEW_CHAIN)];
+    assert_eq!(export_rows(&[&full, &incremental], &[]), expected);
     let dir = temp_dir();
     let mut recompress = firedancer::command("recompress");
-    assert_eq!(firedancer::run_command_to_first_line(recompress.arg(&newer[0]).arg("-o").arg(dir.path())).0, 0);
-    assert_eq!(export_rows(&[&dir.path().join(name(&newer[0])), &newer[1]], &[]), expected);
+    assert_eq!(firedancer::run_command_to_first_line(recompress.arg(&full).arg("-o").arg(dir.path())).0, 0);
+    assert_eq!(export_rows(&[&dir.path().join(name(&full)), &incremental], &[]), expected);
 }
 
 fn select_rows(accounts: &BTreeMap<String, PlainRecord>, is_wanted: impl Fn(&PlainRecord) -> bool) -> Vec<String> {

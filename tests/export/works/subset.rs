@@ -202,11 +202,11 @@ fn hostile_accounts_are_exported_as_they_are() {
 }
 
 #[test]
-fn a_test_validator_takes_filtered_accounts_only() {
+fn only_filtered_accounts_are_exported_for_a_test_validator() {
     let archives = fixture_pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     for (flags, message) in [
-        (&[][..], "accounts that filters name"),
+        (&[][..], "accounts that filters select"),
         (&["--owner", VOTE, "--table", "votes"], "no other tables"),
         (&["--owner", VOTE, "--data", "full"], "whole"),
     ] {

@@ -402,7 +402,7 @@ fn metadata_extension(name: &[u8]) -> Vec<u8> {
 
 /// The export continues after accounts that no program would write.
 #[test]
-fn hostile_accounts_get_no_wrong_row() {
+fn hostile_accounts_have_no_wrong_row() {
     let archive = fixture_of(AGAVE_4_4, "snapshot-26-");
     let mut entries = entries(&archive);
     let vote_4 = [&[3, 0, 0, 0][..], &[255; 140], &[0], &1u64.to_le_bytes(), &[255; 13], &[0; 9]].concat();
@@ -425,7 +425,7 @@ fn hostile_accounts_get_no_wrong_row() {
         record_bytes(13, LOADER, 1, &[3, 0, 0, 0, 9]),
         record_bytes(14, STAKE, 1, &[]),
     ];
-    // The first storage gets all of these accounts. In the last one, which is the newest, an account
+    // The first storage holds all of these accounts. In the last one, which is the newest, an account
     // has a different owner.
     let mut storages: Vec<&mut TarEntry> =
         entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/")).collect();
