@@ -104,10 +104,9 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
 
 impl RebaseJob<'_> {
     fn read_bank(&self, archive: &ArchiveInput) -> Result<BankFile> {
+        let missing_error = || Error::damaged("its bank file cannot be found near its beginning");
         let bank = front::read_bank(&archive.open(&self.options.encoding.io_policy)?)?;
-        bank.ok_or_else(|| {
-            Error::damaged("its bank file cannot be found near its beginning").with_place(archive.path.escaped())
-        })
+        bank.ok_or_else(|| missing_error().with_place(archive.path.escaped()))
     }
 
     fn announce_steps(&self, input_bytes: u64) -> Result<()> {

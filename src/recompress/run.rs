@@ -61,10 +61,11 @@ pub fn run(
     if let Some(name) = &name {
         sink.check_name(&name.to_string())?;
     }
-    if let (Some(dir), Some(source_bytes)) = (sink.dir_path(), input.length_bytes()) {
+    let source_bytes = input.length_bytes();
+    if let (Some(dir), Some(source_bytes)) = (sink.dir_path(), source_bytes) {
         check_room(dir, source_bytes, progress)?;
     }
-    let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
+    let bytes_max = source_bytes.unwrap_or_default().saturating_mul(RATIO_MAX);
     sink.begin(name.as_ref(), bytes_max, encoding.io_policy.io_hint)?;
     job.announce_steps(&input, workers);
     let state = checks_state.then(|| job.begin_state_check(&input, sink.dir_path())).transpose()?;

@@ -1,5 +1,5 @@
-//! `slotpress recompress` writes the same entries in any format, after checking them. A damaged source
-//! gives no archive.
+//! `slotpress recompress` writes the same entries in any format, after checking them. From a damaged
+//! source, it makes no archive.
 
 mod works {
     mod firedancer;

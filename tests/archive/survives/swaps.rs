@@ -31,7 +31,7 @@ fn a_swapped_output_directory_is_an_error() {
     use slotpress::archive::{ArchiveOptions, DirSink, archive};
     use slotpress::progress::Stage;
     use slotpress::recompress::{RecompressOptions, recompress};
-    let (from, full) = small_archive();
+    let (source_dir, full) = small_archive();
     let mut cases = 0;
     let mut failed = Vec::new();
     let stages = [Stage::Planning, Stage::Archiving, Stage::Recompressing, Stage::Verifying, Stage::Syncing];
@@ -42,10 +42,10 @@ fn a_swapped_output_directory_is_an_error() {
             [&out, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
             let link_to = is_link.then_some(outside.as_path());
             let swap = SwapAt { stage: stage.clone(), path: &out, aside: &aside, link_to };
-            let made = if is_archive {
+            let result = if is_archive {
                 let read_back = slotpress::verify::CheckOptions::default();
                 archive(
-                    &ArchiveOptions::new(from.path().join("synth")).read_back(read_back),
+                    &ArchiveOptions::new(source_dir.path().join("synth")).read_back(read_back),
                     &mut DirSink::open(&out).expect("opened"),
                     &swap,
                 )
@@ -59,10 +59,10 @@ fn a_swapped_output_directory_is_an_error() {
                 continue;
             }
             cases += 1;
-            let message = made.as_ref().map_or_else(ToString::to_string, |path| format!("made {path:?}"));
+            let message = result.as_ref().map_or_else(ToString::to_string, |path| format!("made {path:?}"));
             let left: Vec<String> =
                 relative_paths(&aside).into_iter().filter(|name| name.starts_with("tmp-")).collect();
-            let is_refused = made.is_err() && message.contains("another process");
+            let is_refused = result.is_err() && message.contains("another process");
             if !is_refused || !relative_paths(&outside).is_empty() || !left.is_empty() {
                 failed.push(format!(
                     "{stage}, link {is_link}, archive {is_archive}: {message}, {:?}, {left:?}",

@@ -24,12 +24,12 @@ fn archive_with(ledger: &Path, out: &TempDir, flags: &[&[&str]]) -> PathBuf {
 /// Returns the meaningful bytes of each record of a storage, sorted.
 fn sorted_records(storage: &[u8]) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
-    let mut at = 0;
-    while at + 136 <= storage.len() {
-        let length = u64::from_le_bytes(storage[at + 8..at + 16].try_into().expect("8"));
-        let end = at + 136 + usize::try_from(length).expect("small");
-        records.push([&storage[at + 8..at + 97], &storage[at + 136..end]].concat());
-        at = end.next_multiple_of(8);
+    let mut start = 0;
+    while start + 136 <= storage.len() {
+        let data_len = u64::from_le_bytes(storage[start + 8..start + 16].try_into().expect("8"));
+        let end = start + 136 + usize::try_from(data_len).expect("small");
+        records.push([&storage[start + 8..start + 97], &storage[start + 136..end]].concat());
+        start = end.next_multiple_of(8);
     }
     records.sort();
     records
@@ -70,7 +70,7 @@ fn clustering_changes_only_the_order() {
 }
 
 #[test]
-fn any_number_of_threads_and_recompressing_give_the_same_bytes() {
+fn threads_and_recompressing_do_not_change_the_bytes() {
     let ledgers = dir_with_ledger();
     let out = temp_dir();
     let plain_out = temp_dir();

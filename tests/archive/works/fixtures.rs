@@ -1,7 +1,7 @@
 //! Archives hold what the validator would have archived: names, entries and contents equal those of
 //! Agave's own archives of the same states.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -86,8 +86,8 @@ fn the_full_archive_of_slot_40_holds_the_newest_records() {
     let hash = expected_facts(AGAVE_4_2, 40)["snapshot_hash"].as_str().expect("a hash").to_string();
     assert_eq!(name(&archive), format!("snapshot-40-{hash}.tar.zst"));
     let full = contents(&archive);
-    let newer = contents(&fixture(INCREMENTAL_26_40));
-    let older = contents(&fixture(FULL_26));
+    let incremental = contents(&fixture(INCREMENTAL_26_40));
+    let full_26 = contents(&fixture(FULL_26));
     assert_eq!(full.len() as u64, 5 + expected_facts(AGAVE_4_2, 40)["storages"].as_u64().expect("a number"));
     for stale in ["16.16", "26.26"] {
         assert!(ledger.path().join("accounts/run").join(stale).exists(), "the fixture holds it");
@@ -97,10 +97,10 @@ fn the_full_archive_of_slot_40_holds_the_newest_records() {
     let mut shortened_storages = 0;
     let mut rewritten_storages = 0;
     for (path, content) in full.iter().filter(|(path, _)| path.contains('.')) {
-        if let Some(newer) = newer.get(path) {
+        if let Some(newer) = incremental.get(path) {
             assert!(content == newer, "{path} differs from the incremental's");
             newer_storages += 1;
-        } else if let Some(older) = older.get(path) {
+        } else if let Some(older) = full_26.get(path) {
             let kept = records(content);
             let all = records(older);
             assert!(kept.is_subset(&all), "{path} holds a record that the full archive of 26 does not");
@@ -230,7 +230,7 @@ fn several_accounts_paths_make_the_same_archive() {
     assert!(fs::read(archive(ledger.path(), &dirs[1], &flags)).expect("read") == together);
 }
 
-/// An unpacked archive, by Agave or slotpress, gives the archive that it came from.
+/// From an unpacked archive of Agave or slotpress, `archive` makes the archive again.
 #[test]
 fn an_unpacked_archive_makes_the_archive_again() {
     let ledger = ledger("ledger-at-26");
@@ -256,8 +256,8 @@ fn an_unpacked_archive_makes_the_archive_again() {
     assert_same_as_agave(&archive(incremental.path(), &dirs[3], &["--base-slot", "26"]), INCREMENTAL_26_40);
 }
 
-/// A ledger restored from a full archive gives that archive again, over any number of accounts
-/// paths.
+/// From a ledger restored from a full archive, `archive` makes that archive again, over any number of
+/// accounts paths.
 #[test]
 fn a_restored_ledger_makes_the_archive_again() {
     let ledger = ledger("ledger-at-26");
@@ -300,19 +300,15 @@ fn a_ledger_restored_from_two_archives_is_archived_whole() {
     let archive = out.path().join(&relative_paths(out.path())[0]);
     assert_valid_form(&archive);
     let full = contents(&archive);
-    let older = contents(&fixture(FULL_26));
-    let newer = contents(&fixture(INCREMENTAL_26_40));
     // Ids may change; slots may not.
-    let by_slot =
-        |contents: &std::collections::BTreeMap<String, Vec<u8>>| -> std::collections::BTreeMap<String, Vec<u8>> {
-            let storages =
-                contents.iter().filter_map(|(path, content)| Some((path.strip_prefix("accounts/")?, content)));
-            storages
-                .map(|(path, content)| (path.split_once('.').expect("slot.id").0.to_string(), content.clone()))
-                .collect()
-        };
-    let mut union = by_slot(&older);
-    union.extend(by_slot(&newer));
+    let by_slot = |contents: &BTreeMap<String, Vec<u8>>| -> BTreeMap<String, Vec<u8>> {
+        let storages = contents.iter().filter_map(|(path, content)| Some((path.strip_prefix("accounts/")?, content)));
+        storages
+            .map(|(path, content)| (path.split_once('.').expect("slot.id").0.to_string(), content.clone()))
+            .collect()
+    };
+    let mut union = by_slot(&contents(&fixture(FULL_26)));
+    union.extend(by_slot(&contents(&fixture(INCREMENTAL_26_40))));
     assert!(by_slot(&full) == union);
 }
 

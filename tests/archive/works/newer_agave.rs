@@ -115,12 +115,12 @@ fn ledgers_are_verified_and_inspected_like_their_archives() {
             let text = String::from_utf8(output.stdout).expect("text");
             text.lines().map(|line| serde_json::from_str(line).expect("one line of JSON")).collect()
         };
-        let found = &inspect(ledger.path(), &[])[0];
+        let inspection = &inspect(ledger.path(), &[])[0];
         let major = expected["fastboot_version"].as_str().expect("a version")[..1].to_string();
-        assert_eq!(found["layout"], format!("fastboot {major}, storages list"));
-        assert_eq!(found["split_storages"], expected["split_storages"].as_u64().unwrap_or(0));
-        assert_eq!(found["storages"], expected["storages"]);
-        assert_eq!(found["snapshot_hash"], expected["snapshot_hash"]);
+        assert_eq!(inspection["layout"], format!("fastboot {major}, storages list"));
+        assert_eq!(inspection["split_storages"], expected["split_storages"].as_u64().unwrap_or(0));
+        assert_eq!(inspection["storages"], expected["storages"]);
+        assert_eq!(inspection["snapshot_hash"], expected["snapshot_hash"]);
 
         let mut ledger_lines = inspect(ledger.path(), &["--by-owner"]);
         let archive_lines = inspect(&archive, &["--by-owner"]);
@@ -135,9 +135,9 @@ fn ledgers_are_verified_and_inspected_like_their_archives() {
         }
         let records = records::newest(&records::records(&archive));
         let largest = records.values().max_by_key(|record| record.data.len()).expect("records");
-        let found = &inspect(ledger.path(), &["--account", &largest.pubkey])[0];
-        assert_eq!(found["lamports"], largest.lamports);
-        assert_eq!(found["data_len"].as_u64().or(found["data_bytes"].as_u64()), Some(largest.data.len() as u64));
+        let account = &inspect(ledger.path(), &["--account", &largest.pubkey])[0];
+        assert_eq!(account["lamports"], largest.lamports);
+        assert_eq!(account["data_len"].as_u64().or(account["data_bytes"].as_u64()), Some(largest.data.len() as u64));
     }
 }
 

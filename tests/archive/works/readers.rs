@@ -16,8 +16,8 @@ struct Archives {
     paths: Vec<PathBuf>,
 }
 
-/// Makes full and incremental archives of the chain and of the real validator, in frames of three
-/// sizes, with and without checksums.
+/// Makes full archives of the chain and of the real validator, and an incremental archive of the chain,
+/// each with three frame sizes and levels.
 fn make_archives() -> Archives {
     let dir = temp_dir();
     let chain = ledger("ledger-at-40");
@@ -99,10 +99,10 @@ fn zeekstd_reads_our_archives() {
     for archive in make_archives().paths {
         let entries = entries(&archive);
         let middle = entries.len() / 2;
-        let before: usize = entries[..middle].iter().map(|entry| 512 + entry.content.len().next_multiple_of(512)).sum();
+        let offset: usize = entries[..middle].iter().map(|entry| 512 + entry.content.len().next_multiple_of(512)).sum();
         let file = fs::File::open(&archive).expect("opened");
         let mut decoder = zeekstd::Decoder::new(file).expect("a seek table");
-        decoder.seek(SeekFrom::Start(before as u64 + 512)).expect("within the archive");
+        decoder.seek(SeekFrom::Start(offset as u64 + 512)).expect("within the archive");
         let mut content = vec![0; entries[middle].content.len()];
         decoder.read_exact(&mut content).expect("read");
         assert!(!content.is_empty(), "{}", entries[middle].path);
@@ -131,11 +131,11 @@ fn the_reference_seekable_reader_reads_our_archives() {
             let length = 1 + rng.below(100_000).min(tar.len() - offset - 1);
             let mut read = 0;
             while read < length {
-                let mut to = vec![0u8; length - read];
-                let got = reader.decompress(to.as_mut_slice(), (offset + read) as u64).expect("reads");
-                assert!(got > 0, "no progress at {}", offset + read);
-                assert!(to[..got] == tar[offset + read..offset + read + got], "at {}", offset + read);
-                read += got;
+                let mut buffer = vec![0u8; length - read];
+                let count = reader.decompress(buffer.as_mut_slice(), (offset + read) as u64).expect("reads");
+                assert!(count > 0, "no progress at {}", offset + read);
+                assert!(buffer[..count] == tar[offset + read..offset + read + count], "at {}", offset + read);
+                read += count;
             }
         }
     }

@@ -67,9 +67,10 @@ fn existing_archives_are_replaced_only_when_asked() {
     assert_eq!(run_rebase(&[&new], &old, Path::new("-"), &[]).status.code(), Some(2));
 }
 
-/// A validator would base its next incremental archive on the full archive between.
+/// A full archive lies between the two archives of the pair. A validator would base its next incremental
+/// archive on it.
 #[test]
-fn a_rebased_archive_is_not_restored_over_a_full_archive_between() {
+fn a_rebased_archive_is_not_restored_over_a_full_archive_in_between() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
@@ -113,7 +114,7 @@ fn another_full_archive_of_the_same_slot_is_refused() {
     let failures = report["failures"].as_array().expect("failures");
     let is_base_mismatch = |failure: &serde_json::Value| failure["rule"] == "base-mismatch";
     assert!(!failures.is_empty(), "{report}");
-    assert!(failures.iter().all(is_base_mismatch), "no failure that follows from it: {report}");
+    assert!(failures.iter().all(is_base_mismatch), "no other failures: {report}");
     for (code, report, stderr) in [run_to_first_line(&["verify", text(&other), text(&rebased)], None), restored] {
         let printed = format!("{report} {stderr}");
         assert_eq!(code, 3, "{printed}");

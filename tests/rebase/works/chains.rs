@@ -86,7 +86,7 @@ fn agave_loads_every_later_state_on_every_earlier_one() {
     }
 }
 
-/// The old archive is of another version than the new state.
+/// The old archive and the new state are of different versions of Agave.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn agave_loads_pairs_of_two_versions() {

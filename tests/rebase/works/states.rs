@@ -94,7 +94,7 @@ fn only_changed_accounts_are_written_once() {
     assert_eq!(rebased.iter().filter(|record| is_vote(record)).count(), vote_count, "all vote accounts");
 }
 
-/// Therefore, validators make incremental archives only on their newest full archive.
+/// This is why validators make incremental archives only on their newest full archive.
 #[test]
 fn closed_accounts_come_back_without_tombstones() {
     let dir = temp_dir();
@@ -118,12 +118,12 @@ fn bytes_depend_only_on_the_states() {
         let out = temp_dir();
         assert!(fs::read(rebase(&[&new], &old, out.path(), &flags)).expect("read") == expected, "{flags:?}");
     }
-    // The archive has neither slotpress's frames nor an index.
-    let frame = dir.path().join("frame").join(name(&new));
-    fs::create_dir(frame.parent().expect("a directory")).expect("made");
-    fs::write(&frame, zstd::encode_all(tar_of(&new).as_slice(), 1).expect("compressed")).expect("written");
+    // The same state in an archive with a single frame and without an index.
+    let single_frame = dir.path().join("frame").join(name(&new));
+    fs::create_dir(single_frame.parent().expect("a directory")).expect("made");
+    fs::write(&single_frame, zstd::encode_all(tar_of(&new).as_slice(), 1).expect("compressed")).expect("written");
     let out = temp_dir();
-    assert!(fs::read(rebase(&[&frame], &old, out.path(), &[])).expect("read") == expected);
+    assert!(fs::read(rebase(&[&single_frame], &old, out.path(), &[])).expect("read") == expected);
 }
 
 #[test]
@@ -159,9 +159,10 @@ fn states_of_newer_firedancer_versions_are_rebased() {
     let (full, incremental) = (firedancer::full(chain), firedancer::incremental(chain));
     let dir = temp_dir();
     let [agaves_old, agaves_new] = two_full_archives(AGAVE_4_4, dir.path());
-    let newer = [full.as_path(), incremental.as_path()];
+    let firedancers = [full.as_path(), incremental.as_path()];
+    let agaves = [agaves_new.as_path()];
     for (number, (new, old)) in
-        [(&newer[..], &agaves_old), (&newer[..], &full), (&[agaves_new.as_path()][..], &full)].into_iter().enumerate()
+        [(&firedancers[..], &agaves_old), (&firedancers, &full), (&agaves, &full)].into_iter().enumerate()
     {
         let out = temp_dir();
         let rebased = rebase(new, old, out.path(), &[]);
@@ -183,7 +184,7 @@ fn a_restored_ledger_archives_as_the_new_state() {
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
     let ledger = dir.path().join("ledger");
-    slotpress().arg("restore").args([&old, &rebased]).arg("--ledger").arg(&ledger).output().expect("runs");
+    slotpress().arg("restore").args([&old, &rebased]).arg("--ledger").arg(&ledger).assert().success();
     let out = temp_dir();
     let again = archive(&ledger, out.path(), &[]);
     assert_eq!((name(&again), read_state(&[&again])), (name(&new), read_state(&[&new])));
@@ -191,7 +192,7 @@ fn a_restored_ledger_archives_as_the_new_state() {
 
 /// No other run may use the ledger of a stopped validator meanwhile.
 #[test]
-fn a_ledger_gives_the_same_bytes_as_its_full_archive() {
+fn a_ledger_is_rebased_to_the_same_bytes_as_its_full_archive() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
         let dir = temp_dir();
         let [old, new] = two_full_archives(chain, dir.path());

@@ -1,4 +1,4 @@
-//! A damaged source gives no archive, and existing files are not replaced.
+//! From a damaged source, no archive is made. Existing files are not replaced.
 
 use std::fs;
 use std::path::Path;

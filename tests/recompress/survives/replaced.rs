@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::*;
 
-/// Each run has had the name for a moment.
+/// Each run ends with success, although another run may replace its archive at once.
 #[test]
 fn concurrent_runs_replace_one_archive() {
     let out = temp_dir();

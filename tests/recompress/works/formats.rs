@@ -78,8 +78,8 @@ fn an_archive_is_recompressed_from_a_stream_into_a_stream() {
     let source = fs::read(fixture(FULL_26)).expect("read");
     let file = temp_dir();
     let expected = fs::read(recompress(&fixture(FULL_26), file.path(), &[])).expect("read");
-    let words = ["recompress", "-", "-o", "-", "--check", "frames"].map(std::ffi::OsStr::new);
-    let output = run_with_stdin(&source, &words);
+    let arguments = ["recompress", "-", "-o", "-", "--check", "frames"].map(std::ffi::OsStr::new);
+    let output = run_with_stdin(&source, &arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stdout == expected, "nothing but the archive goes to standard output");
     assert!(String::from_utf8_lossy(&output.stderr).contains("ratio"), "the report goes to standard error");
@@ -166,12 +166,12 @@ fn assert_format_is_read(tool: &str, extension: &str) {
     let good = fs::read(&path).expect("read");
     let mut flipped = good.clone();
     flipped[good.len() / 2] ^= 0x10;
-    for (bytes, what) in [(flipped, "flipped"), (good[..good.len() * 2 / 3].to_vec(), "cut off")] {
+    for (bytes, label) in [(flipped, "flipped"), (good[..good.len() * 2 / 3].to_vec(), "cut off")] {
         fs::write(&path, bytes).expect("written");
         let out = temp_dir();
         let output = slotpress().arg("recompress").arg(&path).arg("-o").arg(out.path()).output().expect("runs");
         // lz4 has checksums of blocks, or else one checksum of the whole. Either must show the damage.
-        assert_eq!(output.status.code(), Some(3), "{tool}, {what}");
+        assert_eq!(output.status.code(), Some(3), "{tool}, {label}");
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
     }
 }

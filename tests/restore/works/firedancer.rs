@@ -66,7 +66,8 @@ fn a_full_archive_without_stakes_needs_a_newer_one_with_stakes() {
     assert!(rules.into_iter().all(|rule| rule == "no-rent-epoch"), "{report}");
     let ledger = empty_ledger_of(AGAVE_4_4, dir.path(), "refused");
     let mut restore = command("restore");
-    let (code, _, stderr) = run_command_to_first_line(restore.args([&without_stakes, &agaves]).arg("--ledger").arg(&ledger));
+    let (code, _, stderr) =
+        run_command_to_first_line(restore.args([&without_stakes, &agaves]).arg("--ledger").arg(&ledger));
     assert_eq!(code, 3, "{stderr}");
     assert!(stderr.contains("take Agave's full archive, or Firedancer's incremental one"), "{stderr}");
     for oracle in Oracle::all() {
