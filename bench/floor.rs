@@ -137,7 +137,7 @@ fn measure_verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usiz
 
     let options = VerifyOptions::default().threads(threads).check(CheckOptions::default().memory_bytes(4 << 30));
     let start = Stopwatch::start();
-    let report = verify(&Snapshot::archive(&path), &options, &NoProgress)?;
+    let report = verify(&Snapshot::archive(path), &options, &NoProgress)?;
     let verify_seconds = start.elapsed().cpu.as_secs_f64();
     if !report.ok {
         return Err("the archive is not valid".into());

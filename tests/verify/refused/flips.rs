@@ -47,7 +47,7 @@ fn is_same_archive(first: &Path, second: &Path) -> bool {
 
 fn is_damage_found(path: &Path) -> bool {
     let options = verify_options(&[]).threads(1);
-    match slotpress_read::verify(&Snapshot::archive(&path), &options, &NoProgress) {
+    match slotpress_read::verify(&Snapshot::archive(path), &options, &NoProgress) {
         Ok(report) => !report.ok,
         Err(error) => error.kind() == slotpress::ErrorKind::Damaged,
     }

@@ -159,7 +159,7 @@ fn nothing_is_published_that_verify_refuses() {
                 let report = |archive: &Path| match index {
                     0 => verify_archives(archive, None),
                     _ => slotpress_read::verify(
-                        &Snapshot::archive(&archive),
+                        &Snapshot::archive(archive),
                         &verify_options(&[]).check(CheckOptions::default().mode(CheckMode::Frames)),
                         &NoProgress,
                     )
