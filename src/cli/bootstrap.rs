@@ -131,7 +131,8 @@ fn describe_downloads(report: &BootstrapReport) -> String {
     let bytes = values::show_bytes(fetched_bytes);
     let time = values::show_duration(elapsed);
     let rate = values::show_rate(fetched_bytes, elapsed);
-    format!("{bytes} in {time}, {rate}, from {}", Vec::from_iter(servers).join(" and "))
+    let names = Vec::from_iter(servers).join(" and ");
+    format!("{bytes} in {time}, {rate}, from {names}")
 }
 
 pub fn warn_of_newer_state(abandoned: Option<&AbandonedState>, ui: &Ui) {

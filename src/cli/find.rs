@@ -84,7 +84,8 @@ fn print_report(report: &FindReport, ui: &Ui) {
     reasons.sort_by_key(|(_, sources)| std::cmp::Reverse(sources.len()));
     if !reasons.is_empty() {
         let refused_count = values::show_count(report.refused.len() as u64);
-        ui.say(&format!("{refused_count} of {} servers cannot be used:", report.asked_count));
+        let asked_count = report.asked_count;
+        ui.say(&format!("{refused_count} of {asked_count} servers cannot be used:"));
     }
     for (why, sources) in reasons.iter().take(REASONS_MAX) {
         let names = cut(&sources.join(", "), 70);

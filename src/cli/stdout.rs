@@ -85,8 +85,7 @@ pub fn reserve_for_data(output: &Path, ui: &Ui) -> Result<bool> {
         return Ok(false);
     }
     if io::stdout().is_terminal() {
-        let message = "standard output is a terminal, to which no data is written";
-        return Err(Error::usage(message).with_hint("pipe it into a program, or redirect it to a file"));
+        return Err(Error::usage("cannot write data to a terminal").with_hint("redirect it to a program or a file"));
     }
     ui.keep_stdout_for_data();
     Ok(true)

@@ -52,7 +52,7 @@ const MIXES: &[Choice<AccountMix>] = &[
 ];
 
 const VERSIONS: &[Choice<AgaveVersion>] = &[
-    Choice("4.2", AgaveVersion::V4_2, "Fastboot 3.0.0, which Agave 4.3 also writes"),
+    Choice("4.2", AgaveVersion::V4_2, "Fastboot 3.0.0; also Agave 4.3"),
     Choice("4.4", AgaveVersion::V4_4, "Fastboot 3.1.0: startup hints, no storage map"),
     Choice("4.5", AgaveVersion::V4_5, "Fastboot 5.0.0: tagged lists, no accounts/snapshot"),
 ];

@@ -116,7 +116,7 @@ pub fn parse_in_range<T: FromStr + PartialOrd>(
 pub fn parse_zstd_level(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(level) if is_zstd_level(level) => Ok(level),
-        _ => Err(format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for faster and larger")),
+        _ => Err(format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for speed")),
     }
 }
 

@@ -45,10 +45,7 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
             let found = format!("reads {}, bypassing the page cache", quantity::rate(rate));
             Finding::good("disk", found, time_of_100_gib(rate))
         }
-        None => {
-            let means = "measuring the disk needs a ledger of 64 MiB or more, on a file system with O_DIRECT";
-            Finding::note("disk", "not measured", means)
-        }
+        None => Finding::note("disk", "not measured", "this needs a ledger of 64 MiB or more, and O_DIRECT"),
     });
     if let Some(rate) = cores {
         let means = match disk {

@@ -231,7 +231,7 @@ pub fn parse_one_codec(text: &str) -> Result<FrameCodec> {
         }
         [codec] => Ok(*codec),
         codecs => {
-            let message = format!("--codec {text} names {} codecs and levels, but only one is measured", codecs.len());
+            let message = format!("--codec {text} names {} codecs and levels, not one", codecs.len());
             Err(Error::usage(message).with_hint("name one, such as --codec zstd:3 or --codec zlib:6"))
         }
     }
