@@ -45,7 +45,7 @@ impl CodecChoice {
 #[serde(tag = "type", rename = "recommendation")]
 #[non_exhaustive]
 pub struct Recommendation {
-    /// The fastest level.
+    /// The level that compresses fastest.
     pub shortest_time: CodecChoice,
     /// The level with the smallest archive.
     pub smallest_size: CodecChoice,
