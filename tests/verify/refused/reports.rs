@@ -162,7 +162,7 @@ fn inspect_reports_why_a_client_does_not_read_an_archive() {
     for client in clients {
         let is_firedancer = client["client"].as_str().is_some_and(|name| name.starts_with("firedancer"));
         let refusals: &[&str] =
-            if is_firedancer { &["a frame needs a larger window than Firedancer gives"] } else { &[] };
+            if is_firedancer { &["a frame needs a larger window than Firedancer allows"] } else { &[] };
         assert_eq!(client["reads"], refusals.is_empty(), "{client}");
         assert_eq!(client["refusals"], serde_json::json!(refusals), "{client}");
     }

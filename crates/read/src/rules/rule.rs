@@ -134,14 +134,14 @@ const OWN: &str = "no client checks it; slotpress writes it, or is asked to chec
 const DOWNLOAD: &str = "download the archive again; if the result is the same, from another source";
 const BASE: &str = "give the full archive that it builds on";
 const SOURCE: &str = "do not use it; take the archive from another source";
-const RECOMPRESS: &str = "recompress it: that makes an archive that all clients read";
+const RECOMPRESS: &str = "recompress it: all clients read the result";
 const OTHER_MAKER: &str = "take Agave's archive, or one that Firedancer wrote since September 2026";
 const OTHER_PAIR: &str = "take Agave's full archive, or Firedancer's incremental one";
 const NAME: &str = "do not use it: it was renamed or made up; take it from another source";
 const LEDGER: &str = "take the ledger from its source again, or restore it from an archive";
 const STORAGE: &str = "name every accounts path, or restore the ledger from an archive";
 const VERSION: &str = "load it with a version of Agave that knows it, or take an archive of an older node";
-const LAYOUT: &str = "archive it, and restore the archive: that makes a ledger for Agave 4.2 to 4.5";
+const LAYOUT: &str = "archive it, and restore the archive: the result is a ledger for Agave 4.2 to 4.5";
 const FOR_SIG: &str = "take an archive that Agave 4.2 or later wrote";
 const LOOK: &str = "look into it before you trust it";
 
@@ -200,8 +200,8 @@ rules! {
     FrameDamaged, Frames, Broken, ALL, DOWNLOAD, SEEN, "a frame does not decode";
     CutOff, Frames, Broken, ALL, DOWNLOAD, SEEN, "the archive is cut off";
     TrailingBytes, Frames, Broken, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "bytes that are not a zstd frame follow the last frame";
-    WindowRefused, Frames, Broken, ALL, RECOMPRESS, SEEN, "a frame needs a larger window than both clients give";
-    WindowLarge, Frames, Packing, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "a frame needs a larger window than Firedancer gives";
+    WindowRefused, Frames, Broken, ALL, RECOMPRESS, SEEN, "a frame needs a larger window than any client allows";
+    WindowLarge, Frames, Packing, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "a frame needs a larger window than Firedancer allows";
     Index, Frames, Packing, NOBODY, RECOMPRESS, OWN, "the archive's own index does not fit its frames";
     FrameHash, Frames, Broken, NOBODY, DOWNLOAD, OWN, "a frame does not match its hash";
     TarDamaged, Entries, Broken, ALL, DOWNLOAD, SEEN, "the tar stream is not one of a snapshot";
@@ -242,8 +242,8 @@ rules! {
     BankFileEnd, Bank, Broken, FIREDANCER, SOURCE, PAGE_BANK_FILE, "the bank file does not end where it should";
     BankField, Bank, Broken, NOBODY, LOOK, PAGE_BANK_FILE, "the bank file contradicts itself";
     NoStake, Bank, VersionSpecific, FIREDANCER, VERSION, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
-    VoteAccountLimit, Bank, VersionSpecific, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
-    FiredancerLimit, Bank, Broken, FIREDANCER, SOURCE, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
+    VoteAccountLimit, Bank, VersionSpecific, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer accepts, as Agave writes them without admission tickets";
+    FiredancerLimit, Bank, Broken, FIREDANCER, SOURCE, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer accepts";
     MaxTickHeight, Bank, Broken, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
     HashesPerTick, Bank, Broken, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
     NoHashesPerTick, Bank, FiredancerSpecific, AGAVE, OTHER_MAKER, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
@@ -260,7 +260,7 @@ rules! {
     FewCachedSlots, Bank, Broken, ALL, OTHER_MAKER, PAGE_FIREDANCER, "the status cache holds only one slot, which is enough only for Firedancer from before September 2026";
     RecordCutOff, Records, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
     StorageTail, Records, Broken, SIG, LOOK, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
-    StoragePadded, Records, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
+    StoragePadded, Records, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer mistakes for an account";
     DataLength, Records, Broken, ALL, SOURCE, SEEN, "a record claims more data than an account can hold";
     Executable, Records, Broken, ALL, SOURCE, SEEN, "a record's executable flag is neither 0 nor 1";
     DuplicateAccount, Records, Broken, ALL, SOURCE, SEEN, "an account occurs twice in one storage";
@@ -360,14 +360,14 @@ impl Rule {
         self == Self::SharedSlot || self.concerns_newest_bank()
     }
 
-    /// Makes the error for an archive that breaks the rule, if sound archives of Firedancer
+    /// Returns the error for an archive that breaks the rule, if sound archives of Firedancer
     /// [break it](Self::is_unsupported).
     pub fn unsupported_error(self) -> Error {
         let message = format!("only Firedancer loads it: {}", self.description());
         Error::new(ErrorKind::Unsupported, message).with_hint(self.remedy())
     }
 
-    /// True if the full archive of a pair may break the rule, because clients take the bank from
+    /// True if the full archive of a pair may break the rule, because clients read the bank from
     /// the incremental one.
     pub fn concerns_newest_bank(self) -> bool {
         matches!(self, Self::NoStakes | Self::NoHashesPerTick | Self::FewCachedSlots)
