@@ -17,7 +17,7 @@ use slotpress::types::Space;
 use slotpress::{Error, Progress, Result};
 use slotpress_base::{EscapePath, KeptDir, clock};
 use slotpress_format::LATEST_JSON;
-use slotpress_read::catalog::list_parser::{INDEX_BYTES_MAX, parse_list};
+use slotpress_read::catalog::list_parser::{LIST_BYTES_MAX, parse_list};
 use slotpress_read::{read_bank_times, scan_with_copies};
 
 use super::arguments::RetentionArgs;
@@ -167,7 +167,7 @@ fn refuse_published(store: &Store, ui: &Ui) -> Result<()> {
             .with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it"),
     };
     let index = stores::read_index(store, ui).map_err(unreadable)?;
-    let latest = store.get_small_file(LATEST_JSON, INDEX_BYTES_MAX, ui).map_err(unreadable)?;
+    let latest = store.get_small_file(LATEST_JSON, LIST_BYTES_MAX, ui).map_err(unreadable)?;
     let mut documents = [index, latest].into_iter().flatten();
     if documents.any(|document| parse_list(&document.bytes, "").is_some()) {
         let message = format!("{target} is a target of `slotpress publish`, whose index would name what is gone");

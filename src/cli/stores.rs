@@ -14,7 +14,7 @@ use slotpress_base::IoPolicy;
 use slotpress_format::{BankFile, LISTING_PATH};
 use slotpress_net::{UrlSource, parse_url};
 use slotpress_read::archive::front;
-use slotpress_read::catalog::list_parser::INDEX_BYTES_MAX;
+use slotpress_read::catalog::list_parser::LIST_BYTES_MAX;
 use slotpress_read::catalog::usable::judge_source;
 use slotpress_read::{archive, unix_ns};
 use slotpress_stores::SmallFile;
@@ -74,7 +74,7 @@ pub fn read_index(store: &Store, ui: &Ui) -> Result<Option<SmallFile>> {
         let Some(inner) = dir.open_dir(name)? else { return Ok(None) };
         dir = inner;
     }
-    dir.get_small_file(name, INDEX_BYTES_MAX, ui)
+    dir.get_small_file(name, LIST_BYTES_MAX, ui)
 }
 
 /// Whether the times in bank files are read, which costs further requests.

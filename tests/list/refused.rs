@@ -16,8 +16,8 @@ fn cut_archives_are_not_listed() {
         let dir = two_archives();
         fs::write(dir.path().join(FULL_26), &bytes[..length]).expect("written");
         let output = slotpress().args(["list", "--json"]).arg(dir.path()).output().expect("run");
-        let is_full = |object: &Value| object["type"] == "archive_listed" && object["name"] == FULL_26;
-        let is_listed = objects(&output.stdout).iter().any(is_full);
+        let is_listing = |object: &Value| object["type"] == "archive_listed" && object["name"] == FULL_26;
+        let is_listed = objects(&output.stdout).iter().any(is_listing);
         assert_eq!(is_listed, length == bytes.len(), "{length} bytes");
         let unusable = objects(&output.stdout).into_iter().find(|object| object["type"] == "archive_unusable");
         let fault = match length {

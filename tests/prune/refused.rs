@@ -16,20 +16,17 @@ fn a_target_of_publish_is_not_pruned() {
         let index = dir.path().join(path);
         fs::create_dir_all(index.parent().expect("a directory")).expect("made");
         fs::write(&index, &json).expect("written");
-        let output =
-            slotpress().arg("prune").arg(dir.path()).args(["--keep-full", "0", "--keep-incremental", "0"]).output();
-        let output = output.expect("runs");
+        let prune = || {
+            let flags = ["--keep-full", "0", "--keep-incremental", "0"];
+            slotpress().arg("prune").arg(dir.path()).args(flags).output().expect("runs")
+        };
+        let output = prune();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{path}: {stderr}");
         assert!(stderr.contains("hint: let `slotpress publish` prune it"), "{path}: {stderr}");
         // A file that is not an index belongs to no publisher.
         fs::write(&index, "{}").expect("written");
-        slotpress()
-            .arg("prune")
-            .arg(dir.path())
-            .args(["--keep-full", "0", "--keep-incremental", "0"])
-            .assert()
-            .success();
+        assert!(prune().status.success(), "{path}");
     }
 }
 

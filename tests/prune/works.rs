@@ -25,8 +25,8 @@ fn incremental_name(base_slot: u64, slot: u64) -> String {
 /// Names of files that are not archives.
 const OTHER_FILES: [&str; 4] = ["bank.txt", "tmp-snapshot-archive-300.tar.zst", "snapshot-x.tar.zst", "tmp-genesis"];
 
-/// Makes a directory with archives, one of them in the subdirectory `remote`, with other files, and with a
-/// link that has the name of an archive.
+/// Creates a directory with archives, one of them in the subdirectory `remote`, with other files, and
+/// with a link that has the name of an archive.
 fn dir_with_other_files() -> TempDir {
     let dir = temp_dir();
     let fulls = [100, 200, 300].map(full_name);
@@ -51,12 +51,12 @@ fn prune(dir: &Path, flags: &[&str]) -> String {
 fn a_dry_run_reports_why_archives_stay_and_removes_nothing() {
     let dir = dir_with_other_files();
     let before = file_names(dir.path());
-    let dry = prune(dir.path(), &["--keep-full", "1", "--keep-incremental", "1", "--dry-run", "--json"]);
+    let printed = prune(dir.path(), &["--keep-full", "1", "--keep-incremental", "1", "--dry-run", "--json"]);
     assert_eq!(file_names(dir.path()), before);
-    let dry = objects(dry.as_bytes());
-    let summary = dry.last().expect("a summary");
+    let lines = objects(printed.as_bytes());
+    let summary = lines.last().expect("a summary");
     assert_eq!((&summary["removed"], &summary["kept"], &summary["dry_run"]), (&4.into(), &3.into(), &true.into()));
-    let reason = |name: &str| dry.iter().find(|line| line["name"] == name).map(|line| line["kept_because"].clone());
+    let reason = |name: &str| lines.iter().find(|line| line["name"] == name).map(|line| line["kept_because"].clone());
     assert_eq!(reason(&full_name(300)), Some("newest".into()));
     assert_eq!(reason(&full_name(200)), Some("base".into()), "an incremental archive that stays needs it");
     assert_eq!(reason(&incremental_name(200, 260)), Some("newest".into()));
@@ -279,21 +279,19 @@ fn unfinished_downloads_are_shown_and_removed_on_request() {
     let partial = dir.path().join(format!("slotpress-fetch-{old}"));
     fs::write(&partial, vec![1; 100_000]).expect("written");
     fs::write(dir.path().join(format!("slotpress-fetch-{old}.journal")), "{}").expect("written");
-    let print = |arguments: &[&std::ffi::OsStr]| {
+    let print = |arguments: &[&str]| {
         let output = slotpress().args(arguments).output().expect("runs");
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
     };
-    let dir_path = dir.path().as_os_str();
+    let dir_path = text(dir.path());
     let partial_path = partial.display().to_string();
     let server = ServeProcess::start(&[]);
     let url = server.url("/");
-    for arguments in [
-        vec!["list".as_ref(), dir_path],
-        vec!["fetch".as_ref(), url.as_ref(), "-o".as_ref(), dir_path],
-        vec!["prune".as_ref(), dir_path, "--unusable".as_ref(), "--dry-run".as_ref()],
-    ] {
-        let printed = print(&arguments);
+    for arguments in
+        [&["list", dir_path][..], &["fetch", &url, "-o", dir_path], &["prune", dir_path, "--unusable", "--dry-run"]]
+    {
+        let printed = print(arguments);
         assert!(printed.contains(&partial_path), "{printed}");
         assert!(printed.contains("KiB"), "{printed}");
         assert!(!printed.contains("so far"), "the room is reserved at the start: {printed}");
@@ -301,19 +299,12 @@ fn unfinished_downloads_are_shown_and_removed_on_request() {
     }
     let held = fs::File::open(&partial).expect("opened");
     held.lock().expect("locked");
-    print(&["prune".as_ref(), dir_path, "--unusable".as_ref()]);
+    print(&["prune", dir_path, "--unusable"]);
     assert!(partial.exists(), "it is in use");
     unlock(held);
-    print(&[
-        "prune".as_ref(),
-        dir_path,
-        "--keep-full".as_ref(),
-        "9".as_ref(),
-        "--keep-incremental".as_ref(),
-        "9".as_ref(),
-    ]);
+    print(&["prune", dir_path, "--keep-full", "9", "--keep-incremental", "9"]);
     assert!(partial.exists(), "it was not asked for");
-    print(&["prune".as_ref(), dir_path, "--unusable".as_ref()]);
+    print(&["prune", dir_path, "--unusable"]);
     assert_eq!(file_names(dir.path()), file_names(two_archives().path()));
 }
 

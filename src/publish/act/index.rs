@@ -11,7 +11,7 @@ use slotpress_base::text::json;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, EpochSchedule, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource};
 use slotpress_read::catalog::ListedArchive;
-use slotpress_read::catalog::list_parser::{INDEX_BYTES_MAX, parse_list};
+use slotpress_read::catalog::list_parser::{LIST_BYTES_MAX, parse_list};
 use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
 use slotpress_stores::{Attribute, Attributes, Condition, PutOutcome, Store};
@@ -175,7 +175,7 @@ impl IndexedStore {
     /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is
     /// not an index.
     pub fn read(&self, progress: &dyn Progress) -> Result<TargetIndex> {
-        let Some(file) = self.index_dir.get_small_file(INDEX_NAME, INDEX_BYTES_MAX, progress)? else {
+        let Some(file) = self.index_dir.get_small_file(INDEX_NAME, LIST_BYTES_MAX, progress)? else {
             return Ok(TargetIndex { catalog: Catalog::default(), condition: Condition::Absent });
         };
         let catalog = parse_list(&file.bytes, "").ok_or_else(|| {
@@ -200,7 +200,7 @@ impl IndexedStore {
             progress.check()?;
             // Read `latest.json` before the index: if another program changes both in between, the
             // condition for writing fails, and the attempt is repeated.
-            let latest = self.store.get_small_file(LATEST_JSON, INDEX_BYTES_MAX, progress)?;
+            let latest = self.store.get_small_file(LATEST_JSON, LIST_BYTES_MAX, progress)?;
             let latest_catalog = latest.as_ref().and_then(|latest| parse_list(&latest.bytes, "")).unwrap_or_default();
             let latest_condition = latest.map_or(Condition::Absent, |latest| if_unchanged(latest.etag));
             let mut index = self.read(progress)?;

@@ -13,7 +13,7 @@ use super::keep::KeepReason;
 use super::{Catalog, FrameHashes, ListedArchive};
 
 /// Maximum length in bytes of a list that `publish` writes: about 10,000 archives.
-pub const INDEX_BYTES_MAX: u64 = 8 << 20;
+pub const LIST_BYTES_MAX: u64 = 8 << 20;
 
 #[derive(Deserialize)]
 struct ListJson {
@@ -89,14 +89,14 @@ mod tests {
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 
     #[test]
-    fn only_archives_of_a_known_version_are_listed() {
-        let list = |version: u32| {
+    fn only_lists_of_the_known_version_are_parsed() {
+        let list_json = |version: u32| {
             format!(
                 r#"{{"version":{version},"archives":[{{"name":"{NAME}"}},{{"name":"../x","size_bytes":1}}],"more":1}}"#
             )
         };
-        assert_eq!(parse_list(list(1).as_bytes(), "").map(|listed| listed.archives.len()), Some(1));
-        assert_eq!(parse_list(list(2).as_bytes(), ""), None);
+        assert_eq!(parse_list(list_json(1).as_bytes(), "").map(|catalog| catalog.archives.len()), Some(1));
+        assert_eq!(parse_list(list_json(2).as_bytes(), ""), None);
         assert_eq!(parse_list(b"<html>", ""), None);
     }
 

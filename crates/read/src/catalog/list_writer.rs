@@ -82,7 +82,7 @@ impl ChoiceFields {
 impl ArchiveFields {
     pub fn new(archive: &ListedArchive, catalog: &Catalog, now: SystemTime) -> Self {
         let name = archive.name.to_string();
-        let is_dated = archive.modified_ns > 0;
+        let has_modification_time = archive.modified_ns > 0;
         let slots_behind = catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot);
         Self {
             path: name.clone(),
@@ -94,7 +94,7 @@ impl ArchiveFields {
             hash: archive.name.hash,
             format: archive.name.compression.extension(),
             size_bytes: Some(archive.size_bytes).filter(|bytes| *bytes > 0),
-            modified_unix_seconds: is_dated.then_some(archive.modified_ns / 1_000_000_000),
+            modified_unix_seconds: has_modification_time.then_some(archive.modified_ns / 1_000_000_000),
             bank_unix_seconds: archive.bank_unix_seconds,
             age_seconds: catalog.age_of(archive, now).map(|age| age.as_secs()),
             slots_behind,
@@ -145,10 +145,10 @@ mod tests {
         assert_eq!((ARCHIVES_FROM_LISTING, fields.path.as_str()), ("../".repeat(depth).as_str(), NAME));
         let json = format!(r#"{{"version":1,"archives":[{}]}}"#, serde_json::to_string(&fields).expect("JSON"));
         assert_eq!(parse_list(json.as_bytes(), "/dir/").expect("a list"), catalog);
-        let slots = r#""slot_ms":200,"slot_time_source":"bank-file","archives":[]"#;
-        let listed = parse_list(format!(r#"{{"version":1,{slots}}}"#).as_bytes(), "").expect("a list");
+        let slot_fields = r#""slot_ms":200,"slot_time_source":"bank-file","archives":[]"#;
+        let listed = parse_list(format!(r#"{{"version":1,{slot_fields}}}"#).as_bytes(), "").expect("a list");
         assert_eq!((listed.slot_time.milliseconds(), listed.slot_time.source()), (200, SlotTimeSource::BankFile));
-        let impossible = slots.replace("200", "200000");
+        let impossible = slot_fields.replace("200", "200000");
         let listed = parse_list(format!(r#"{{"version":1,{impossible}}}"#).as_bytes(), "").expect("a list");
         assert_eq!(listed.slot_time, SlotTime::default());
     }

@@ -138,8 +138,8 @@ impl Serialize for UnusableFile {
 }
 
 impl ListedArchive {
-    /// Makes an archive in a directory or below a URL, with nothing else known. A size of 0 stands for
-    /// an unknown one.
+    /// Lists an archive in a directory or at a URL, of which nothing else is known. A size of 0 means
+    /// that the size is unknown.
     pub fn new(name: ArchiveName, dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
         Self {
             name,
@@ -244,7 +244,7 @@ impl Serialize for Catalog {
 }
 
 impl Catalog {
-    /// Sorts archives. Of several files with the same name, keeps the first given.
+    /// Creates a sorted catalog. Of several files with the same name, keeps the first.
     pub fn new(archives: impl IntoIterator<Item = ListedArchive>) -> Self {
         let mut seen = BTreeSet::new();
         let mut archives: Vec<ListedArchive> = archives.into_iter().collect();
@@ -309,7 +309,7 @@ impl Catalog {
     }
 
     /// Returns the age of an archive's bank, by the time in its bank file. If that time is unknown, the
-    /// age is computed from the next newer archive with a known time, and the slots between both.
+    /// age is computed from the next newer archive with a known time, and the slots between the two.
     /// The modification time of the file is not used, since a copy has a new one.
     pub fn age_of(&self, archive: &ListedArchive, now: SystemTime) -> Option<Duration> {
         Some(since_1970(now).saturating_sub(self.bank_time_of(archive)?))

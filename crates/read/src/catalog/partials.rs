@@ -27,7 +27,7 @@ pub struct Partial {
     pub name: ArchiveName,
     /// Directory of the partial file.
     pub dir: PathBuf,
-    /// Space that the file takes on the disk, in bytes.
+    /// Space that the file occupies on the disk, in bytes.
     pub size_bytes: u64,
     /// Time of the last write, in nanoseconds since 1970.
     pub modified_ns: u64,
@@ -57,15 +57,15 @@ impl Partial {
     /// The file cannot be removed.
     pub fn remove(&self) -> Result<bool> {
         let dir = KeptDir::open(&self.dir)?;
-        let name = self.file_name();
-        let file = dir.open_file(&name)?;
+        let file_name = self.file_name();
+        let file = dir.open_file(&file_name)?;
         if try_lock(&file).or_path("lock", &self.path())? == LockAttempt::Busy {
             return Ok(false);
         }
         // The journal is removed first, so that it never describes a new file of the same name.
-        let journal = format!("{name}{JOURNAL_SUFFIX}");
+        let journal = format!("{file_name}{JOURNAL_SUFFIX}");
         let names = dir.names()?.into_iter().filter(|name| name.to_string_lossy().starts_with(&journal));
-        for name in names.chain([name.into()]) {
+        for name in names.chain([file_name.into()]) {
             dir.remove_file(&name).or_path("remove", &dir.path_of(&name))?;
         }
         Ok(true)

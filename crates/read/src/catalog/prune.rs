@@ -11,7 +11,7 @@ use slotpress_format::ArchiveName;
 use super::keep::{Keep, KeepReason};
 use super::{Catalog, ListedArchive, NodeChoice, scan};
 
-/// Decides about all archives, in the order of the catalog.
+/// Decides which archives to keep. Returns a decision on each, in the order of the catalog.
 ///
 /// Always kept: the full archive of a kept incremental one; what a node would choose; the newest
 /// incremental archive whose full one is present, with that full one. Results of `rebase` do not
@@ -25,19 +25,19 @@ pub fn plan_prune<'a>(catalog: &'a Catalog, keep: &Keep, now: SystemTime) -> Vec
     let is_incremental = |archive: &ListedArchive| !archive.is_full() && !archive.is_rebased();
     keep_newest(&mut plan, is_incremental, keep.incremental);
     keep_newest(&mut plan, ListedArchive::is_rebased, keep.rebased);
-    for planned in &mut plan {
-        if !keep.within.is_zero() && planned.archive.age(now) <= keep.within {
-            planned.keep(KeepReason::Recent);
+    for decision in &mut plan {
+        if !keep.within.is_zero() && decision.archive.age(now) <= keep.within {
+            decision.keep(KeepReason::Recent);
         }
-        if always_kept.contains(&&planned.archive.name) {
-            planned.keep(KeepReason::LastPair);
+        if always_kept.contains(&&decision.archive.name) {
+            decision.keep(KeepReason::LastPair);
         }
     }
-    let kept = plan.iter().filter(|planned| planned.keep_reason.is_some() && !planned.archive.is_rebased());
-    let bases: BTreeSet<u64> = kept.filter_map(|planned| planned.archive.name.base_slot).collect();
-    for planned in &mut plan {
-        if planned.archive.is_full() && bases.contains(&planned.archive.name.slot) {
-            planned.keep(KeepReason::Base);
+    let kept = plan.iter().filter(|decision| decision.keep_reason.is_some() && !decision.archive.is_rebased());
+    let bases: BTreeSet<u64> = kept.filter_map(|decision| decision.archive.name.base_slot).collect();
+    for decision in &mut plan {
+        if decision.archive.is_full() && bases.contains(&decision.archive.name.slot) {
+            decision.keep(KeepReason::Base);
         }
     }
     drop_rebased_with_base(&mut plan);
@@ -48,7 +48,7 @@ pub fn plan_prune<'a>(catalog: &'a Catalog, keep: &Keep, now: SystemTime) -> Vec
     plan
 }
 
-/// Decision whether an archive may be deleted.
+/// Decision whether to keep or to delete an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct PruneDecision<'a> {
     /// The archive to keep or to delete.
@@ -66,24 +66,24 @@ impl PruneDecision<'_> {
 }
 
 fn keep_newest(plan: &mut [PruneDecision<'_>], is_kind: fn(&ListedArchive) -> bool, count: usize) {
-    let mut newest: Vec<_> = plan.iter_mut().filter(|planned| is_kind(planned.archive)).collect();
-    newest.sort_by_cached_key(|planned| planned.archive.sort_key());
-    for planned in newest.into_iter().take(count) {
-        planned.keep_reason = planned.keep_reason.max(Some(KeepReason::Newest));
+    let mut newest: Vec<_> = plan.iter_mut().filter(|decision| is_kind(decision.archive)).collect();
+    newest.sort_by_cached_key(|decision| decision.archive.sort_key());
+    for decision in newest.into_iter().take(count) {
+        decision.keep_reason = decision.keep_reason.max(Some(KeepReason::Newest));
     }
 }
 
 fn drop_rebased_with_base(plan: &mut [PruneDecision<'_>]) {
     // By the slots of full archives; several files may have the same slot.
     let mut is_base_kept: BTreeMap<u64, bool> = BTreeMap::new();
-    for full in plan.iter().filter(|planned| planned.archive.is_full()) {
+    for full in plan.iter().filter(|decision| decision.archive.is_full()) {
         *is_base_kept.entry(full.archive.name.slot).or_default() |= full.keep_reason.is_some();
     }
-    for planned in plan {
-        let base_slot = planned.archive.name.base_slot;
+    for decision in plan {
+        let base_slot = decision.archive.name.base_slot;
         let has_lost_base = base_slot.is_some_and(|base| is_base_kept.get(&base) == Some(&false));
-        if planned.archive.is_rebased() && has_lost_base {
-            planned.keep_reason = None;
+        if decision.archive.is_rebased() && has_lost_base {
+            decision.keep_reason = None;
         }
     }
 }
@@ -109,32 +109,32 @@ fn base_slot_of(archive: &ListedArchive) -> u64 {
 
 /// Returns the strongest reason of each full archive and the archives that build on it. The full
 /// archive is deleted after all of these.
-fn strongest_by_base(plan: &[PruneDecision<'_>]) -> BTreeMap<u64, Option<KeepReason>> {
-    let mut strongest: BTreeMap<u64, Option<KeepReason>> = BTreeMap::new();
-    for planned in plan.iter().filter(|planned| !planned.archive.is_rebased()) {
-        let strongest = strongest.entry(base_slot_of(planned.archive)).or_default();
-        *strongest = (*strongest).max(planned.keep_reason);
+fn strongest_reasons_by_base(plan: &[PruneDecision<'_>]) -> BTreeMap<u64, Option<KeepReason>> {
+    let mut reasons: BTreeMap<u64, Option<KeepReason>> = BTreeMap::new();
+    for decision in plan.iter().filter(|decision| !decision.archive.is_rebased()) {
+        let strongest = reasons.entry(base_slot_of(decision.archive)).or_default();
+        *strongest = (*strongest).max(decision.keep_reason);
     }
-    strongest
+    reasons
 }
 
 /// Stops keeping archives until the kept ones fit into `bytes_max`. Results of `rebase` go first, then
-/// archives with the weakest reason; within a reason, the oldest go first. `must_stay`, their full
+/// archives with the weakest reason; within a reason, the oldest go first. Those in `always_kept`, their full
 /// archives and archives of unknown time are always kept. A full archive that was kept only for
-/// incremental ones goes with the last of them.
-fn shrink(plan: &mut [PruneDecision<'_>], must_stay: &[&ArchiveName], bytes_max: u64) {
+/// incremental ones is deleted with the last of them.
+fn shrink(plan: &mut [PruneDecision<'_>], always_kept: &[&ArchiveName], bytes_max: u64) {
     let mut order: Vec<usize> = (0..plan.len()).collect();
-    let strongest = strongest_by_base(plan);
+    let strongest_reasons = strongest_reasons_by_base(plan);
     order.sort_by_key(|index| {
         let PruneDecision { archive, keep_reason, .. } = plan.get(*index)?;
         let is_only_base = *keep_reason == Some(KeepReason::Base);
-        let strongest = if archive.is_full() { strongest.get(&archive.name.slot) } else { None };
+        let strongest = if archive.is_full() { strongest_reasons.get(&archive.name.slot) } else { None };
         let strength = (*strongest.unwrap_or(keep_reason)).max(Some(KeepReason::Newest));
-        let rest = (base_slot_of(archive), archive.is_full(), archive.name.slot, !is_only_base);
-        Some((!archive.is_rebased(), strength, rest))
+        let age_order = (base_slot_of(archive), archive.is_full(), archive.name.slot, !is_only_base);
+        Some((!archive.is_rebased(), strength, age_order))
     });
-    let kept = plan.iter().filter(|planned| planned.keep_reason.is_some());
-    let mut bytes = kept.map(|planned| planned.archive.size_bytes).fold(0, u64::saturating_add);
+    let kept = plan.iter().filter(|decision| decision.keep_reason.is_some());
+    let mut kept_bytes = kept.map(|decision| decision.archive.size_bytes).fold(0, u64::saturating_add);
     for index in order {
         let Some(PruneDecision { archive, keep_reason, .. }) = plan.get(index) else { continue };
         let builds_on_archive = |other: &PruneDecision<'_>| {
@@ -142,15 +142,15 @@ fn shrink(plan: &mut [PruneDecision<'_>], must_stay: &[&ArchiveName], bytes_max:
             other.keep_reason.is_some() && !other.archive.is_rebased() && base_slot == Some(archive.name.slot)
         };
         let is_base = archive.is_full() && plan.iter().any(builds_on_archive);
-        let must_go = bytes > bytes_max || *keep_reason == Some(KeepReason::Base);
-        let stays =
-            is_base || matches!(keep_reason, None | Some(KeepReason::Undated)) || must_stay.contains(&&archive.name);
+        let must_go = kept_bytes > bytes_max || *keep_reason == Some(KeepReason::Base);
+        let must_stay =
+            is_base || matches!(keep_reason, None | Some(KeepReason::Undated)) || always_kept.contains(&&archive.name);
         if must_go
-            && !stays
-            && let Some(planned) = plan.get_mut(index)
+            && !must_stay
+            && let Some(decision) = plan.get_mut(index)
         {
-            planned.keep_reason = None;
-            bytes = bytes.saturating_sub(planned.archive.size_bytes);
+            decision.keep_reason = None;
+            kept_bytes = kept_bytes.saturating_sub(decision.archive.size_bytes);
         }
     }
 }
@@ -189,24 +189,24 @@ fn week_number(time: Duration) -> u64 {
     day_number(time).saturating_add(3) / 7
 }
 
-/// Returns the reason why days, weeks or epochs keep each archive of the catalog, in order. If
-/// there are several reasons, returns the last in the order of [`KeepReason`].
+/// Decides which archives the limits on days, weeks and epochs keep. Returns a decision on each archive,
+/// in the order of the catalog. Of several reasons, names the last in the order of [`KeepReason`].
 ///
 /// A state is a full archive, or an incremental one with its full one. Results of `rebase` are not
-/// counted. If days or weeks are requested, an archive of unknown time stays. If epochs are requested
-/// and their lengths are not known, every archive stays. An epoch is considered only after its end, that
+/// counted. If days or weeks are requested, an archive of unknown time is kept. If epochs are requested
+/// and their lengths are not known, every archive is kept. An epoch is considered only after its end, that
 /// is, if `newest_slot` is later.
 fn plan_periods<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<PruneDecision<'a>> {
-    // A time may be computed from the times of all archives, so this is done only if `keep` needs times.
-    let is_by_time = keep.daily > 0 || keep.weekly > 0;
-    let planned = |archive| {
-        let time = if is_by_time { catalog.bank_time_of(archive) } else { None };
+    // Computing the time of an archive may read those of all others, so it is done only if needed.
+    let is_time_needed = keep.daily > 0 || keep.weekly > 0;
+    let undecided = |archive| {
+        let time = if is_time_needed { catalog.bank_time_of(archive) } else { None };
         PruneDecision { archive, time, keep_reason: None }
     };
-    let mut plan: Vec<PruneDecision<'_>> = catalog.archives().iter().map(planned).collect();
+    let mut plan: Vec<PruneDecision<'_>> = catalog.archives().iter().map(undecided).collect();
     let is_state =
         |archive: &ListedArchive| archive.is_full() || !archive.is_rebased() && catalog.base_of(archive).is_some();
-    let mut states: Vec<_> = plan.iter_mut().filter(|planned| is_state(planned.archive)).collect();
+    let mut states: Vec<_> = plan.iter_mut().filter(|decision| is_state(decision.archive)).collect();
     states.sort_by_key(|state| Reverse(state.archive.name.slot));
     let mut keep_newest_of_each =
         |count: usize, reason: KeepReason, period_of: &dyn Fn(&PruneDecision<'_>) -> Option<u64>| {
@@ -229,9 +229,9 @@ fn plan_periods<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<
         });
     }
     let is_epoch_unknown = keep.epoch_ends > 0 && catalog.epoch_schedule.is_none();
-    for planned in &mut plan {
-        if is_epoch_unknown || is_by_time && planned.time.is_none() && !planned.archive.is_rebased() {
-            planned.keep_reason = Some(KeepReason::Undated);
+    for decision in &mut plan {
+        if is_epoch_unknown || is_time_needed && decision.time.is_none() && !decision.archive.is_rebased() {
+            decision.keep_reason = Some(KeepReason::Undated);
         }
     }
     plan

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use slotpress_base::{Error, EscapePath, IoContext, IoPolicy, KeptDir, Result};
 use slotpress_format::{ArchiveName, BankFile, LISTING_PATH};
 
-use super::list_parser::{INDEX_BYTES_MAX, parse_list};
+use super::list_parser::{LIST_BYTES_MAX, parse_list};
 use super::usable::judge_file;
 use super::{Catalog, FileFault, FileId, ListedArchive, REMOTE_DIR, UnusableFile, unix_ns};
 use crate::LocalFile;
@@ -62,18 +62,18 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
 
 fn scan_and_judge(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<ListedArchive>, Vec<UnusableFile>)> {
     // A map, because `serve` scans each second, and a directory may have thousands of archives.
-    let usable = known.archives.iter().map(|archive| (archive, None));
-    let others = known.unusable.iter().map(|unusable| (&unusable.archive, Some(unusable.fault)));
+    let known_usable = known.archives.iter().map(|archive| (archive, None));
+    let known_unusable = known.unusable.iter().map(|unusable| (&unusable.archive, Some(unusable.fault)));
     let known_by_path: HashMap<PathBuf, (&ListedArchive, Option<FileFault>)> =
-        usable.chain(others).map(|(archive, fault)| (archive.path(), (archive, fault))).collect();
+        known_usable.chain(known_unusable).map(|(archive, fault)| (archive.path(), (archive, fault))).collect();
     let identity =
         |archive: &ListedArchive| (archive.is_remote, archive.file_id, archive.size_bytes, archive.modified_ns);
     let mut archives = Vec::new();
     let mut unusable = Vec::new();
     for archive in find_archives(dirs)? {
-        let known = known_by_path.get(&archive.path()).filter(|(known, _)| identity(known) == identity(&archive));
-        let judged = match known {
-            Some((known, None)) => Ok((*known).clone()),
+        let known_file = known_by_path.get(&archive.path()).filter(|(file, _)| identity(file) == identity(&archive));
+        let judged = match known_file {
+            Some((known_archive, None)) => Ok((*known_archive).clone()),
             Some((_, Some(fault))) if *fault != FileFault::Unreadable => Err(*fault),
             // A file that could not be read may be readable now.
             _ => judge_file(&archive).map(|hashes| ListedArchive { hashes, ..archive.clone() }),
@@ -91,15 +91,15 @@ fn scan_and_judge(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<ListedArchiv
 /// read in any case. Without an index, the status cache before a bank file must be decoded too.
 const DATED_MAX: usize = 4;
 
-/// Reads the times of the newest archives from their bank files. Takes the slot duration and the
-/// epoch schedule from the bank file of the newest full archive, or else of the newest archive,
+/// Reads the times of the newest archives from their bank files. Reads the slot duration and
+/// the epoch schedule from the bank file of the newest full archive, or else of the newest archive,
 /// unless `known` has them from the same archive.
 pub fn read_newest_bank_times(catalog: &mut Catalog, known: &Catalog) {
     read_times_of(DATED_MAX, catalog, known);
 }
 
 /// Reads the times of all archives from their bank files, for [`Keep::daily`], [`Keep::weekly`] and
-/// [`Keep::epoch_ends`]. Takes the epoch schedule from the newest full archive. Leaves a time unknown
+/// [`Keep::epoch_ends`]. Reads the epoch schedule from the newest full archive. Leaves a time unknown
 /// if the bank file cannot be read.
 ///
 /// [`Keep::daily`]: super::keep::Keep::daily
@@ -114,25 +114,25 @@ fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
     newest.sort_by_key(|archive| Reverse(archive.name.slot));
     let newest_full = newest.iter().position(|archive| archive.is_full()).unwrap_or(0);
     for (number, archive) in newest.into_iter().enumerate() {
-        let gives_slot_time = number == newest_full;
-        if number >= newest_max && !gives_slot_time {
+        let is_slot_time_source = number == newest_full;
+        if number >= newest_max && !is_slot_time_source {
             continue;
         }
         let name = Some(archive.name.clone());
         let is_unread = archive.bank_unix_seconds.is_none() && !archive.is_bank_read;
-        if is_unread || (gives_slot_time && known.slot_time_archive != name) {
+        if is_unread || (is_slot_time_source && known.slot_time_archive != name) {
             let bank = read_bank(archive);
             let time = bank.as_ref().and_then(BankFile::time);
             archive.bank_unix_seconds = time.map(|time| unix_ns(time) / 1_000_000_000).filter(|seconds| *seconds > 0);
             archive.is_bank_read = true;
-            if gives_slot_time {
+            if is_slot_time_source {
                 catalog.slot_time = bank.as_ref().and_then(BankFile::slot_time).unwrap_or_default();
                 catalog.epoch_schedule = bank.map(|bank| bank.epoch_schedule);
             }
-        } else if gives_slot_time {
+        } else if is_slot_time_source {
             (catalog.slot_time, catalog.epoch_schedule) = (known.slot_time, known.epoch_schedule);
         }
-        if gives_slot_time {
+        if is_slot_time_source {
             catalog.slot_time_archive = name;
         }
     }
@@ -145,7 +145,7 @@ fn read_bank(archive: &ListedArchive) -> Option<BankFile> {
     front::read_bank(&opened).ok()?
 }
 
-/// Takes the reasons why archives are kept from the lists of archives that `publish` writes into
+/// Reads the reasons why archives are kept from the lists of archives that `publish` writes into
 /// these directories. Ignores a list that is missing or cannot be read.
 pub fn read_keep_reasons(catalog: &mut Catalog, dirs: &[PathBuf]) {
     let lists: Vec<Catalog> = dirs.iter().filter_map(|dir| read_list(dir)).collect();
@@ -156,7 +156,7 @@ fn read_list(dir: &Path) -> Option<Catalog> {
     let (list_dir, name) = LISTING_PATH.trim_start_matches('/').rsplit_once('/')?;
     let file = KeptDir::open(&dir.join(list_dir)).ok()?.open_file(name).ok()?;
     let mut document = Vec::new();
-    file.take(INDEX_BYTES_MAX).read_to_end(&mut document).ok()?;
+    file.take(LIST_BYTES_MAX).read_to_end(&mut document).ok()?;
     parse_list(&document, "")
 }
 
