@@ -126,7 +126,7 @@ impl Destination for DirSink {
         let file = match name {
             Some(name) if !self.replace => {
                 let name = name.to_string();
-                let file = StagedFile::create_in_for(&self.dir, &name)?;
+                let file = StagedFile::create_for(&self.dir, &name)?;
                 // Another run may have finished this archive since the first check.
                 self.check_name(&name)?;
                 file

@@ -129,7 +129,7 @@ impl Directory {
             return Err(already_exists_error(&self.0.path_of(name)));
         }
         // Several uploads may replace the same file at the same time; the last to finish keeps the name.
-        let file = if replace { StagedFile::create_in(&self.0) } else { StagedFile::create_in_for(&self.0, name) }?;
+        let file = if replace { StagedFile::create_in(&self.0) } else { StagedFile::create_for(&self.0, name) }?;
         let file_copy = file.file().try_clone().or_path("write", file.path())?;
         Ok(FileUpload {
             dir: self.clone(),

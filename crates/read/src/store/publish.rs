@@ -18,7 +18,7 @@ use slotpress_format::lock_holder;
 /// killed run disappear even without another run of slotpress.
 pub const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
 
-/// Limit on attempts to make a file. An attempt fails if another process interferes between two system
+/// Limit on attempts to create a file. An attempt fails if another process interferes between two system
 /// calls.
 const ATTEMPTS_MAX: usize = 100;
 
@@ -37,26 +37,26 @@ pub struct StagedFile {
 }
 
 impl StagedFile {
-    /// Makes the temporary file for `final_name` in an open directory. Only one process at a time can
+    /// Creates the temporary file for `final_name` in an open directory. Only one process at a time can
     /// create a file for a given final name.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`] if another run is making the file of this name; the disk fails.
-    pub fn create_in_for(dir: &Arc<KeptDir>, final_name: &str) -> Result<Self> {
-        Self::begin(dir, Some(final_name))
+    pub fn create_for(dir: &Arc<KeptDir>, final_name: &str) -> Result<Self> {
+        Self::create_named(dir, Some(final_name))
     }
 
-    /// Makes a temporary file in an open directory, and removes files of killed runs.
+    /// Creates a temporary file in an open directory, and removes files of killed runs.
     ///
     /// # Errors
     /// The disk fails.
     pub fn create_in(dir: &Arc<KeptDir>) -> Result<Self> {
-        Self::begin(dir, None)
+        Self::create_named(dir, None)
     }
 
-    /// Makes a temporary file whose name contains `final_name`, or random characters if that is
+    /// Creates a temporary file whose name contains `final_name`, or random characters if that is
     /// `None`.
-    fn begin(dir: &Arc<KeptDir>, final_name: Option<&str>) -> Result<Self> {
+    fn create_named(dir: &Arc<KeptDir>, final_name: Option<&str>) -> Result<Self> {
         for _ in 0..ATTEMPTS_MAX {
             remove_stale_files(dir)?;
             let name = match final_name {
@@ -299,14 +299,14 @@ mod tests {
         let stale = dir.path().join(format!("{TEMPORARY_PREFIX}name"));
         fs::write(&stale, "half").expect("written");
         let kept = Arc::new(KeptDir::open(dir.path()).expect("opened"));
-        let first = StagedFile::create_in_for(&kept, "name").expect("created");
-        let error = StagedFile::create_in_for(&kept, "name").expect_err("being made");
+        let first = StagedFile::create_for(&kept, "name").expect("created");
+        let error = StagedFile::create_for(&kept, "name").expect_err("being made");
         assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
         assert!(error.to_string().contains("is being made by"), "{error}");
-        let other = StagedFile::create_in_for(&kept, "other").expect("another name");
+        let other = StagedFile::create_for(&kept, "other").expect("another name");
         first.publish("name").expect("published");
         drop(other);
-        drop(StagedFile::create_in_for(&kept, "name").expect("not being made any more"));
+        drop(StagedFile::create_for(&kept, "name").expect("not being made any more"));
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1);
     }
 

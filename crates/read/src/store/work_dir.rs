@@ -17,8 +17,8 @@ use super::publish::OTHER_PROCESS_HINT;
 /// five.
 const DEPTH_MAX: u32 = 16;
 
-/// Limit on attempts to make a directory: before it is locked, another run may remove it as stale.
-const TRIES_MAX: u32 = 8;
+/// Limit on attempts to create a directory: before it is locked, another run may remove it as stale.
+const ATTEMPTS_MAX: u32 = 8;
 
 /// A locked directory with a random name. Dropping it removes the directory, or only its contents
 /// if it has another name by then. After [`keep`](Self::keep), nothing is removed.
@@ -31,13 +31,13 @@ pub struct WorkDir {
 }
 
 impl WorkDir {
-    /// Makes a directory in `parent`, whose name is `prefix` and random characters.
+    /// Creates a directory in `parent`, whose name is `prefix` and random characters.
     ///
     /// # Errors
     /// The disk fails; other processes keep interfering.
     pub fn create(parent: &Arc<KeptDir>, prefix: &str) -> Result<Self> {
         let mut last_error = None;
-        for _ in 0..TRIES_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             let (name, dir) = match parent.create_random_dir(prefix) {
                 Ok(made) => made,
                 Err(error) => {
@@ -51,7 +51,7 @@ impl WorkDir {
             }
         }
         let parent = parent.path().escaped();
-        let why = format!("the directories made there were removed by another process {TRIES_MAX} times");
+        let why = format!("the directories made there were removed by another process {ATTEMPTS_MAX} times");
         let removed = Error::new(ErrorKind::InUse, format!("{parent}: {why}"));
         Err(last_error.unwrap_or(removed.with_hint(OTHER_PROCESS_HINT)))
     }
@@ -82,11 +82,11 @@ impl Drop for WorkDir {
 }
 
 /// Removes the directories of killed runs from `parent`, which have the prefix and are not locked.
-/// First passes each directory to `before`, and does not remove it if that fails.
+/// First passes each directory to `check`, and does not remove it if that fails.
 ///
 /// # Errors
-/// `before` fails, or the disk fails.
-pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, before: &mut dyn FnMut(&KeptDir) -> Result<()>) -> Result<()> {
+/// `check` fails, or the disk fails.
+pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, check: &mut dyn FnMut(&KeptDir) -> Result<()>) -> Result<()> {
     for name in parent.names()?.iter().filter(|name| name.to_string_lossy().starts_with(prefix)) {
         // Skips files, vanished directories, and directories that this user may not change, as in a
         // shared /var/tmp.
@@ -98,7 +98,7 @@ pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, before: &mut dyn FnMut(
         // The run may have moved the directory to its final place since it was opened here.
         let opened = dir.stat()?;
         if is_ours && parent.stat_entry(name)?.is_some_and(|found| found.is_same(&opened)) {
-            before(&dir)?;
+            check(&dir)?;
             let action = "remove what a killed run left in";
             remove_contents(dir.as_fd(), DEPTH_MAX).or_path(action, dir.path())?;
             parent.remove_dir(name).or_path(action, dir.path())?;
@@ -107,7 +107,7 @@ pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, before: &mut dyn FnMut(
     Ok(())
 }
 
-fn remove_contents(dir: BorrowedFd<'_>, depth_left: u32) -> rustix::io::Result<()> {
+fn remove_contents(dir: BorrowedFd<'_>, depth_max: u32) -> rustix::io::Result<()> {
     let mut names: Vec<CString> = Vec::new();
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
@@ -118,12 +118,12 @@ fn remove_contents(dir: BorrowedFd<'_>, depth_left: u32) -> rustix::io::Result<(
     for name in names {
         match rustix::fs::unlinkat(dir, &name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => continue,
-            Err(Errno::ISDIR | Errno::PERM) if depth_left > 0 => {}
+            Err(Errno::ISDIR | Errno::PERM) if depth_max > 0 => {}
             Err(error) => return Err(error),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let inner = rustix::fs::openat(dir, &name, flags, Mode::empty())?;
-        remove_contents(inner.as_fd(), depth_left.saturating_sub(1))?;
+        remove_contents(inner.as_fd(), depth_max.saturating_sub(1))?;
         rustix::fs::unlinkat(dir, &name, AtFlags::REMOVEDIR)?;
     }
     Ok(())
@@ -169,7 +169,7 @@ mod tests {
         fs::write(other.join("file"), "left").expect("written");
         let mode = |mode| fs::set_permissions(&other, fs::Permissions::from_mode(mode)).expect("permissions");
         mode(0o555);
-        // The thread gives up root's rights, so modes apply to it even if root runs the tests.
+        // The thread drops root's rights, so modes apply to it even if root runs the tests.
         std::thread::scope(|scope| {
             let run = || {
                 let mut sets = capabilities(None).expect("the capabilities");
