@@ -14,7 +14,7 @@ use slotpress_format::{
     RecordSink, RecordWalker, Records,
 };
 use slotpress_read::archive::OpenArchive;
-use slotpress_read::archive::visit::{ReadFault, unread_records_error};
+use slotpress_read::archive::visit::ReadFault;
 use slotpress_read::state::marks::{Marks, is_marked};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{ArchivePass, EntrySink, EntryUse, Visitor, read_in_order};
@@ -237,10 +237,10 @@ impl Visitor for RereadVisitor<'_> {
         Ok(EntryUse { is_for_sink: self.wanted.storage_marks(number).is_some(), ..EntryUse::default() })
     }
 
-    fn handle_fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+    fn handle_fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         // The first reading has judged the fault.
         match lost {
-            Some(lost) => Err(unread_records_error(lost)),
+            Some(_) => Err(fault.into_error()),
             None => Ok(()),
         }
     }

@@ -98,6 +98,6 @@ fn damage_is_an_error_of_every_search() {
         let damaged = out.path().join(format!("damaged-{}", name(&source)));
         fs::write(&damaged, bytes).expect("written");
         assert_inspect_fails(&damaged, &["--by-owner"], 3, "not all of its records can be read");
-        assert_inspect_fails(&damaged, &["--account", MISSING_ACCOUNT], 3, "not all of its records can be read");
+        assert_inspect_fails(&damaged, &["--account", MISSING_ACCOUNT], 3, "the frame at offset");
     }
 }

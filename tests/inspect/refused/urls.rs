@@ -16,7 +16,7 @@ fn assert_fails_without_secret(arguments: &[&str], code: i32, texts: &[&str]) {
 fn failing_server() -> Server {
     let bytes = fs::read(fixture(FULL_3500)).expect("read");
     let count = AtomicUsize::new(0);
-    // More than one read takes from either end.
+    // It is longer than one read at either end.
     let large = bytes.repeat((20 << 20) / bytes.len() + 1);
     Server::start(move |request, stream| match request.path.split('?').next().unwrap_or_default() {
         "/whole.tar.zst" if request.method == "HEAD" => file(request, stream, &large, "\"a\""),
@@ -65,8 +65,8 @@ fn errors_of_servers_say_why() {
 fn a_second_reading_needs_ranges() {
     let server = failing_server();
     let url = |path: &str| secret_url(&server, path);
-    let again = ["does not send ranges", "parts of it are read twice", "hint:", "slotpress fetch"];
-    assert_fails_without_secret(&["verify", &url("/old.tar.zst")], 4, &again);
+    let texts = ["does not send ranges", "parts of it are read twice", "hint:", "slotpress fetch"];
+    assert_fails_without_secret(&["verify", &url("/old.tar.zst")], 4, &texts);
     assert_fails_without_secret(&["inspect", &url("/old.tar.zst"), "--by-owner"], 4, &["parts of it are read twice"]);
     let onto = ["--onto", text(&fixture(FULL_26)), "-o", "."].map(String::from);
     let assert_rebase_fails = |new: &str, code, texts: &[&str]| {

@@ -5,8 +5,8 @@ use std::fs;
 use crate::common::*;
 use crate::inspect::inspect;
 
-/// Asserts that an archive with this end can be inspected, and that Firedancer refuses it. `change` gets the
-/// tar stream, which ends with 1,024 zeros.
+/// Asserts that an archive with this end can be inspected, and that Firedancer refuses it. `change` alters
+/// the end of the tar stream, which is 1,024 zeros.
 fn assert_end_is_reported(change: impl Fn(&mut Vec<u8>)) {
     let dir = temp_dir();
     let bytes = fs::read(fixture(FULL_26)).expect("read");

@@ -79,7 +79,7 @@ fn inspect_reads_a_url_like_a_file_with_few_requests() {
     assert!(!transfer["url"].as_str().expect("text").contains("secret"), "{transfer}");
 }
 
-/// Unneeded frames are not read, because they would take requests.
+/// Unneeded frames are not read, because each read is a request.
 #[test]
 fn a_quick_check_of_a_url_takes_few_requests() {
     let served = ServedArchive::start();
@@ -143,13 +143,13 @@ fn the_archives_of_a_server_are_verified_and_inspected() {
 #[test]
 fn a_server_that_requires_a_user_gets_it_for_listed_archives_too() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
-    let closed = Server::start(move |request, stream| match request.path.as_str() {
+    let protected = Server::start(move |request, stream| match request.path.as_str() {
         _ if !request.headers.contains_key("authorization") => answer(stream, "401 Unauthorized", &[], b""),
         "/snapshots/" => answer(stream, "200 OK", &[], format!("<a href=\"{FULL_26}\">").as_bytes()),
         path if path.ends_with(FULL_26) => file(request, stream, &bytes, "\"a\""),
         _ => answer(stream, "404 Not Found", &[], b""),
     });
-    let url = closed.url("/snapshots/");
+    let url = protected.url("/snapshots/");
     assert_eq!(run_to_text(&["verify", &url]).0, 4);
     let (code, stdout, stderr) = run_to_text(&["verify", &url.replace("http://", "http://user:secret@")]);
     assert_eq!(code, 0, "{stdout}{stderr}");
@@ -158,7 +158,7 @@ fn a_server_that_requires_a_user_gets_it_for_listed_archives_too() {
 }
 
 #[test]
-fn a_directory_and_a_server_give_the_output_of_a_file() {
+fn a_directory_and_a_server_are_inspected_like_a_file() {
     let agave = site::serve(&site::agave_archives(), TransferMode::Whole);
     let dir = served::two_archives();
     let expected = without_path(json_output(&["inspect", text(&fixture(FULL_26))]).remove(0));

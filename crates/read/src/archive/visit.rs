@@ -38,6 +38,7 @@ pub enum ReadFault<'a> {
         /// Number among the frames that hold tar data, from 0.
         number: u64,
         error: &'a Error,
+        /// True if the tar stream ended in an earlier frame.
         is_after_end: bool,
     },
     /// A frame, with the skippable frames before it, does not match its hash.
@@ -72,10 +73,6 @@ impl ReadFault<'_> {
     }
 }
 
-pub fn unread_records_error(which: &str) -> Error {
-    Error::damaged(format!("not all records can be read: {which}"))
-}
-
 /// Decides the use of entries and handles faults. All workers share it.
 pub trait Visitor: Sync {
     /// Called for every entry in the order of the archive, before its content. When reading by the index,
@@ -88,13 +85,13 @@ pub trait Visitor: Sync {
         Ok(())
     }
 
-    /// Called for every fault. `lost` says which records are lost by it. An error ends the reading.
+    /// Called for every fault. If records are lost, `lost` says which. An error ends the reading.
     /// Otherwise, the reading goes on as far as possible.
     fn handle_fault(&self, fault: ReadFault<'_>, _lost: Option<&'static str>) -> Result<()> {
         Err(fault.into_error())
     }
 
-    /// Makes a sink, for a frame when reading by the index, or for the part of an entry in a frame
+    /// Creates a sink, for a frame when reading by the index, or for the part of an entry in a frame
     /// when reading in order. Sinks work on several threads at once.
     fn new_sink(&self) -> Option<Box<dyn EntrySink + '_>> {
         None
@@ -110,7 +107,7 @@ pub trait Visitor: Sync {
 }
 
 pub trait RecordVisitor: Sync {
-    /// Makes one worker. Its results are merged when it is dropped.
+    /// Creates a worker. Its results are merged when it is dropped.
     fn new_worker(&self) -> Box<dyn RecordWorker + '_>;
 
     /// Returns an error if something outside the archive failed, such as a full disk. This ends the
@@ -119,8 +116,8 @@ pub trait RecordVisitor: Sync {
         Ok(())
     }
 
-    /// Called if records of `storage` cannot be read, or, if that is `None`, of an unknown part of the
-    /// archive. An error ends the reading.
+    /// Called if records of `storage` cannot be read; if that is `None`, records of an unknown part of
+    /// the archive. An error ends the reading.
     fn report_lost(&self, _storage: Option<StorageRef>, error: Error) -> Result<()> {
         Err(error)
     }

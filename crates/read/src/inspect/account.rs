@@ -6,25 +6,21 @@
 #![warn(missing_docs)]
 
 use std::collections::HashSet;
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use serde::Serialize;
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, ErrorKind, IoPolicy, Progress, Result, Stage, hint, text};
+use slotpress_base::{Error, IoPolicy, Progress, Result, Stage, hint, text};
 use slotpress_format::{Address, Record, RecordFault, RecordSink, find_bank_snapshot};
 
 use crate::inspect::check_pair;
 use crate::inspect::owners::owner_name;
 use crate::state::storages::StorageReader;
-use crate::verify::job::lost_records_error;
 use crate::verify::ledger::lock_ledger;
 use crate::{Plan, PlanOptions, RecordVisitor, RecordWorker, Snapshot, StorageRef};
 
-/// Bytes of storages that each worker searches in the first round. Each further round takes twice
-/// as many.
+/// Bytes of storages that each worker searches in the first round. Each further round searches
+/// twice as many.
 const ROUND_BYTES: u64 = 16 * 1024 * 1024;
 
 #[allow(missing_docs, reason = "the names say it")]
@@ -65,21 +61,18 @@ pub fn find_account(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<Option<FoundAccount>> {
-    let find = |storages: &StorageReader, path: &Path| {
-        let search = AccountSearch { pubkey, newest: Mutex::default(), has_lost_records: AtomicBool::default() };
-        match search.run(storages, threads, progress) {
-            Err(error) if error.kind() == ErrorKind::Damaged => Err(lost_records_error(path)),
-            run => run.map(|()| search.newest.into_inner()),
-        }
+    let find = |storages: &StorageReader| {
+        let search = AccountSearch { pubkey, newest: Mutex::default(), damaged_storage: Mutex::default() };
+        search.run(storages, threads, progress)?;
+        Ok(search.newest.into_inner())
     };
     let (full, incremental) = match input {
         Snapshot::Ledger { paths, slot, .. } => {
             let _lock = lock_ledger(paths)?;
             progress.stage(Stage::Planning, None);
             let snapshot = find_bank_snapshot(paths, *slot, threads)?;
-            let path = snapshot.dir.clone();
             let plan = Plan::new(snapshot, &PlanOptions::new(None, threads), progress)?;
-            return find(&StorageReader::Ledger(Box::new(plan)), &path);
+            return find(&StorageReader::Ledger(Box::new(plan)));
         }
         Snapshot::Archive(archive) => (archive, None),
         Snapshot::Pair { full, incremental } => {
@@ -88,11 +81,11 @@ pub fn find_account(
         }
     };
     // All records of an incremental archive are newer than all records of its full one.
-    for input in incremental.into_iter().chain([full]) {
-        let archive = input.open(&IoPolicy::default())?;
+    for archive_input in incremental.into_iter().chain([full]) {
+        let archive = archive_input.open(&IoPolicy::default())?;
         archive.warn_of_damaged_index(progress);
-        if let Some(found) = find(&StorageReader::Archive(Box::new(archive)), &input.path)? {
-            return Ok(Some(found));
+        if let Some(account) = find(&StorageReader::Archive(Box::new(archive)))? {
+            return Ok(Some(account));
         }
     }
     Ok(None)
@@ -103,7 +96,8 @@ struct AccountSearch {
     /// The newest record so far. If a slot has several storages, as in Firedancer's archives, the
     /// record in the later storage is newer.
     newest: Mutex<Option<FoundAccount>>,
-    has_lost_records: AtomicBool,
+    /// A storage of which not all records could be read.
+    damaged_storage: Mutex<Option<StorageRef>>,
 }
 
 impl AccountSearch {
@@ -139,10 +133,12 @@ impl RecordVisitor for AccountSearch {
     }
 
     fn check(&self) -> Result<()> {
-        if self.has_lost_records.load(Relaxed) {
-            Err(Error::damaged("a storage does not consist of records").with_hint(hint::USE_VERIFY))
-        } else {
-            Ok(())
+        match *self.damaged_storage.lock() {
+            Some(StorageRef { slot, id, .. }) => {
+                let message = format!("not all records of storage {slot}.{id} can be read");
+                Err(Error::damaged(message).with_hint(hint::USE_VERIFY))
+            }
+            None => Ok(()),
         }
     }
 }
@@ -160,7 +156,9 @@ impl RecordWorker for AccountSearchWorker<'_> {
 
 impl RecordSink for AccountSearchWorker<'_> {
     fn fault(&mut self, fault: RecordFault) {
-        self.search.has_lost_records.fetch_or(fault.kind.loses_records(), Relaxed);
+        if fault.kind.loses_records() {
+            *self.search.damaged_storage.lock() = Some(self.storage);
+        }
     }
 
     fn record(&mut self, record: Record<'_>) {

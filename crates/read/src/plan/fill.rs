@@ -1,7 +1,7 @@
 //! Fills frames with tar bytes: headers, contents (read directly into place), padding. Any worker
 //! can fill any frame.
 
-use slotpress_base::{IoHint, Result, copy_at_most, split_at_most, to_usize};
+use slotpress_base::{IoHint, Result, copy_at_most, panic_point, split_at_most, to_usize};
 use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, StorageFile};
 
 use crate::Plan;
@@ -17,13 +17,14 @@ struct EntryPart {
 }
 
 impl Plan {
+    /// Returns the lengths of all entries, and of the end of the archive.
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + Send + '_ {
         self.entries().map(|entry| entry.tar_bytes()).chain([END_OF_ARCHIVE_BYTES])
     }
 
     /// Writes the tar bytes of a frame into `buf`, which must have the frame's length.
     pub fn fill(&self, span: &FrameSpan, mut buf: &mut [u8]) -> Result<()> {
-        slotpress_base::threads::panic_point("source");
+        panic_point("source");
         for part in self.parts_of(span) {
             let (bytes, rest) = buf.split_at_mut(to_usize(part.length_bytes));
             self.fill_entry(part.number, part.offset, bytes)?;
@@ -42,11 +43,11 @@ impl Plan {
         let first = parts.next();
         let second = parts.next();
         second.or(first).is_some_and(|(storage, part)| {
-            self.is_cold_storage(storage, part.offset.saturating_sub(BLOCK_BYTES), part.length_bytes)
+            self.is_storage_cold(storage, part.offset.saturating_sub(BLOCK_BYTES), part.length_bytes)
         })
     }
 
-    pub fn is_cold_storage(&self, storage: &PlannedStorage, offset: u64, part_bytes: u64) -> bool {
+    pub fn is_storage_cold(&self, storage: &PlannedStorage, offset: u64, part_bytes: u64) -> bool {
         let StorageFile { file_bytes, .. } = storage.file;
         let range = offset.min(file_bytes)..offset.saturating_add(part_bytes).min(file_bytes);
         let opened = root_of(&storage.file, &self.roots).and_then(|root| root.open_storage(&storage.file.file_name()));
@@ -80,9 +81,9 @@ impl Plan {
         let Some(entry) = self.entry(number) else { return Ok(()) };
         if offset < BLOCK_BYTES {
             let header = entry.header();
-            let used = copy_at_most(split_at_most(&header, to_usize(offset)).1, buf);
-            buf = buf.split_at_mut(used).1;
-            offset = offset.saturating_add(used as u64);
+            let copied = copy_at_most(split_at_most(&header, to_usize(offset)).1, buf);
+            buf = buf.split_at_mut(copied).1;
+            offset = offset.saturating_add(copied as u64);
         }
         let content_offset = offset.saturating_sub(BLOCK_BYTES);
         let content_bytes = entry.content_bytes.saturating_sub(content_offset).min(buf.len() as u64);

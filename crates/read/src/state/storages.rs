@@ -10,7 +10,7 @@ use slotpress_base::{
 use slotpress_format::{Entry, EntryKind, RecordWalker, StorageFile};
 
 use crate::archive::OpenArchive;
-use crate::archive::visit::{ReadFault, unread_records_error};
+use crate::archive::visit::ReadFault;
 use crate::plan::PlannedStorage;
 use crate::{ArchivePass, EntryUse, Plan, RecordVisitor, StorageRef, Visitor};
 
@@ -47,9 +47,9 @@ impl Visitor for StorageVisitor<'_> {
         Ok(EntryUse { storage: is_wanted.then_some(storage), ..EntryUse::default() })
     }
 
-    fn handle_fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+    fn handle_fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         match lost {
-            Some(which) => self.records.report_lost(None, unread_records_error(which)),
+            Some(_) => self.records.report_lost(None, fault.into_error()),
             None => Ok(()),
         }
     }
@@ -65,19 +65,19 @@ const READ_BYTES: u64 = 1024 * 1024;
 /// Bytes at the start of a storage that are read ahead. Most storages are not longer.
 const AHEAD_OF_STORAGE_BYTES: u64 = 4 * READ_BYTES;
 
-/// Passes the records of all or the wanted storages of a ledger to a visitor, and reports damaged
+/// Passes the records of all or the wanted storages of a ledger to `records`, and reports damaged
 /// storages to it. Storages are numbered in the order of the plan.
 fn read_ledger_storages(
     plan: &Plan,
     wanted: Option<&HashSet<u32>>,
-    visitor: &dyn RecordVisitor,
+    records: &dyn RecordVisitor,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
     let is_wanted = |(number, _): &(u32, _)| wanted.is_none_or(|wanted| wanted.contains(number));
     let storages = (0..).zip(&plan.storages).filter(is_wanted);
     let new_worker = || {
-        let mut worker = visitor.new_worker();
+        let mut worker = records.new_worker();
         let mut walker = RecordWalker::default();
         Ok(move |mut ahead: AheadItem<'_, (u32, &PlannedStorage)>, buffer: &mut Vec<u8>| {
             let (number, storage) = *ahead.item();
@@ -88,13 +88,13 @@ fn read_ledger_storages(
             let mut offset = 0u64;
             while offset < storage.content_bytes {
                 progress.check()?;
-                visitor.check()?;
+                records.check()?;
                 // Only the start of the storage is read ahead.
                 if !ahead.take_bytes(buffer) {
                     match read_piece(plan, storage, offset, READ_BYTES, buffer) {
                         // The `.data` file of a split storage is checked only here.
                         Err(error) if error.kind() == ErrorKind::Damaged => {
-                            return visitor.report_lost(Some(storage_ref), error);
+                            return records.report_lost(Some(storage_ref), error);
                         }
                         read => read?,
                     }
@@ -107,16 +107,16 @@ fn read_ledger_storages(
             Ok(())
         })
     };
-    let reading = ItemReader::<(u32, &PlannedStorage)> {
-        is_cold: &|(_, storage)| plan.is_cold_storage(storage, 0, AHEAD_OF_STORAGE_BYTES),
+    let item_reader = ItemReader::<(u32, &PlannedStorage)> {
+        is_cold: &|(_, storage)| plan.is_storage_cold(storage, 0, AHEAD_OF_STORAGE_BYTES),
         read: &|(_, storage), buf| read_piece(plan, storage, 0, AHEAD_OF_STORAGE_BYTES, buf),
         item_bytes_max: AHEAD_OF_STORAGE_BYTES,
         ahead_bytes_max: AHEAD_BYTES_MAX,
     };
-    read_ahead(storages, &reading, |storages| {
+    read_ahead(storages, &item_reader, |storages| {
         run_in_order(storages, threads, &new_worker, progress, &mut |_, ()| Ok(()))
     })?;
-    visitor.check()
+    records.check()
 }
 
 fn read_piece(plan: &Plan, storage: &PlannedStorage, offset: u64, bytes_max: u64, buf: &mut Vec<u8>) -> Result<()> {
@@ -166,20 +166,20 @@ impl StorageReader {
         }
     }
 
-    /// Passes the records of all or the wanted storages to a visitor. The first storage has the
+    /// Passes the records of all or the wanted storages to `records`. The first storage has the
     /// number `first_storage`, which is 0 in a ledger.
     pub fn read(
         &self,
         first_storage: u32,
         wanted: Option<&HashSet<u32>>,
-        visitor: &dyn RecordVisitor,
+        records: &dyn RecordVisitor,
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<()> {
         match self {
-            Self::Archive(archive) => read_archive_storages(archive, first_storage, wanted, visitor, threads, progress)
+            Self::Archive(archive) => read_archive_storages(archive, first_storage, wanted, records, threads, progress)
                 .map_err(|error| error.with_place_if_damaged(archive.path().escaped())),
-            Self::Ledger(plan) => read_ledger_storages(plan, wanted, visitor, threads, progress),
+            Self::Ledger(plan) => read_ledger_storages(plan, wanted, records, threads, progress),
         }
     }
 }

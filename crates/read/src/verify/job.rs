@@ -1,9 +1,7 @@
 //! Settings of a verification, and the job that its parts share: options, visitors and progress.
 
-use std::path::Path;
-
 use derive_setters::Setters;
-use slotpress_base::{Error, EscapePath, IoPolicy, Progress, Result, Stage, Step, available_threads, hint, quantity};
+use slotpress_base::{EscapePath, IoPolicy, Progress, Result, Stage, Step, available_threads, quantity};
 use slotpress_format::Root;
 
 use crate::state::accounts::StateBuilder;
@@ -120,10 +118,6 @@ impl<'a> VerifyJob<'a> {
     }
 }
 
-pub(crate) fn lost_records_error(path: &Path) -> Error {
-    Error::damaged("not all of its records can be read").with_place(path.escaped()).with_hint(hint::USE_VERIFY)
-}
-
 /// Prepares the state check for storages of this size. A temporary directory that the user chose
 /// must have room for what is not expected to fit in memory. If the system's directory lacks room,
 /// there is only a warning, because the estimate may be too high.
@@ -140,7 +134,7 @@ pub(crate) fn new_state_builder(job: &VerifyJob<'_>, storages_bytes: u64) -> Res
     }
     match accounts.log.check_expected_room(*memory_bytes) {
         Err(error) if temporary_dir.is_none() => {
-            job.progress.warn(&format!("there may be too little memory; if so, this run ends with: {error}"));
+            job.progress.warn(&format!("if the log of records does not fit in memory, the run will end with: {error}"));
         }
         result => result?,
     }

@@ -1,14 +1,14 @@
-//! Judges archives that have been read, a full one and an incremental one together, and makes the
-//! report.
+//! Judges what has been read (one archive, a full and an incremental one together, or a ledger), and
+//! makes the report.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, Result, Stage};
+use slotpress_base::{Error, EscapePath, Result, Stage, hint};
 use slotpress_format::ArchiveName;
 
-use super::job::{VerifyJob, lost_records_error};
+use super::job::VerifyJob;
 use super::part::JudgedPart;
 use super::report::{Counts, VerifyReport};
 use crate::archive::OpenArchive;
@@ -22,7 +22,7 @@ use crate::{
 /// Clients that start from ledgers: Firedancer starts only from archives.
 pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 
-/// Makes the checks that need the whole state, and the report. The newest part is the first one.
+/// Runs the checks that need the whole state, and makes the report. The newest part is the first.
 pub fn judge(parts: Vec<JudgedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
     let newest = judge_together(&parts, job)?;
     if let (Some(bank), Some(visitor)) = (&newest.bank, job.second_pass_visitor) {
@@ -52,7 +52,8 @@ fn read_again(parts: &[JudgedPart], newest: &JudgedPart, accounts: &StateBuilder
         });
     };
     if let Some(incomplete) = parts.iter().find(|part| part.failures.has_lost_accounts()) {
-        return Err(lost_records_error(&incomplete.facts.path));
+        let path = incomplete.facts.path.escaped();
+        return Err(Error::damaged("not all of its records can be read").with_place(path).with_hint(hint::USE_VERIFY));
     }
     progress.stage(Stage::Sorting, None);
     accounts.visit_state(bank, failures, visitor, threads, &mut |task| {
@@ -63,7 +64,7 @@ fn read_again(parts: &[JudgedPart], newest: &JudgedPart, accounts: &StateBuilder
     })
 }
 
-/// Makes the checks that need all parts, but not their accounts. Returns the newest part.
+/// Runs the checks that need all parts, but not their accounts. Returns the newest part.
 fn judge_together<'a>(parts: &'a [JudgedPart], job: &VerifyJob<'_>) -> Result<&'a JudgedPart> {
     let options = job.options;
     let (Some(newest), base) = (parts.first(), parts.get(1)) else {
@@ -130,7 +131,8 @@ fn make_report(parts: Vec<JudgedPart>, accounts: &StateBuilder, job: &VerifyJob<
         }
         paths.insert(0, part.facts.path);
     }
-    let clients = if counts.obsolete_records.is_some() {
+    let is_ledger = counts.obsolete_records.is_some();
+    let clients = if is_ledger {
         CLIENTS_OF_LEDGERS.to_vec()
     } else {
         let is_requested = |client: &&SnapshotClient| options.clients.contains(client);
