@@ -45,14 +45,14 @@ impl OpenStorage {
     pub fn read_piece(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let range = offset..offset.saturating_add(buf.len() as u64);
         let mut piece = self.io_hint.open_range(&self.file, &range, self.file_bytes);
-        piece.read_exact_at(buf, offset).map_err(|error| self.error(&error))
+        piece.read_exact_at(buf, offset).map_err(|error| self.read_error(&error))
     }
 
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_exact_at(buf, offset).map_err(|error| self.error(&error))
+        self.file.read_exact_at(buf, offset).map_err(|error| self.read_error(&error))
     }
 
-    fn error(&self, error: &std::io::Error) -> Error {
+    fn read_error(&self, error: &std::io::Error) -> Error {
         match error.kind() {
             std::io::ErrorKind::UnexpectedEof => changed_error(&self.path),
             _ => Error::io("read", &self.path, error),
@@ -66,7 +66,7 @@ impl OpenStorage {
         if is_same { Ok(()) } else { Err(changed_error(&self.path)) }
     }
 
-    /// Reads from `offset` of the kept ranges as if they were one contiguous file.
+    /// Reads bytes of the kept ranges, from `offset` on, as if the ranges were one contiguous file.
     pub fn read_kept(&self, kept: &[Range<u64>], mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
         let mut wanted = Vec::new();
         let mut missing_bytes = buf.len() as u64;
@@ -95,7 +95,7 @@ impl OpenStorage {
                 if position >= window.end {
                     window = position..last.end.min(position.saturating_add(WINDOW_BYTES as u64));
                     let bytes = prefix_mut(&mut bytes, to_usize(range_bytes(&window)));
-                    piece.read_exact_at(bytes, position).map_err(|error| self.error(&error))?;
+                    piece.read_exact_at(bytes, position).map_err(|error| self.read_error(&error))?;
                 }
                 let end = range.end.min(window.end);
                 let (part, rest) = buf.split_at_mut(to_usize(range_bytes(&(position..end))));

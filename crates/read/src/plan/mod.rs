@@ -2,7 +2,7 @@
 //!
 //! Lengths come from the bank file's storage map (without one, from file sizes) and the lists of
 //! obsolete records. The map and the lists are streamed. Only names and sizes of append vecs are
-//! read. The `.meta` files of split storages are read once, in parallel, because nothing else gives
+//! read. The `.meta` files of split storages are read once, in parallel, because nothing else states
 //! their lengths. `fill` reads the contents of planned entries, and `split` reads split storages.
 
 mod file;
@@ -128,8 +128,8 @@ impl Plan {
         progress.check()?;
         let lists = obsolete_accounts.clone().map(|path| ObsoleteLists::open(path, format)).transpose()?;
         unplanned.retain(|storage| options.base_slot.is_none_or(|base| storage.file.slot > base));
-        // Agave 4.4 and later write no storage map. Then file sizes and obsolete records give the
-        // lengths, and for a ledger, the storages list says which files must exist.
+        // Agave 4.4 and later write no storage map. Then the lengths follow from file sizes and
+        // obsolete records, and for a ledger, the storages list says which files must exist.
         let has_map = bank.storage_count > 0;
         let lengths = LengthReader { lists: lists.as_ref(), roots, has_map, io_policy: &options.io_policy, progress };
         let planned = plan_storages(&unplanned, lengths.read_all(&unplanned, options.threads)?, on_fault)?;
@@ -172,7 +172,7 @@ struct UnplannedStorage<'a> {
     map_bytes: Option<u64>,
 }
 
-/// Reads the bank file, and the length that its storage map gives each storage. A storage that is
+/// Reads the bank file, and the length that its storage map states for each storage. A storage that is
 /// in the map but missing is a fault.
 fn read_bank(
     snapshot: &BankSnapshot,

@@ -1,7 +1,7 @@
 //! Reads split storages as the append vecs that they become in an archive.
 //!
 //! The length of the entry follows only from the `.meta` file. Planning reads and checks the whole
-//! file, and adds a [`Checkpoint`] at regular distances. A worker starts at a checkpoint to read its
+//! file, and adds a [`Checkpoint`] at regular intervals. A worker starts at a checkpoint to read its
 //! part of the entry. `ledger::split` parses the bytes of the files.
 
 use slotpress_base::bytes::saturating_add_to;
@@ -42,9 +42,9 @@ impl SplitStorage {
         Ok(Self { meta, data: Some(data) })
     }
 
-    /// Does some work on the files. A changing file may look damaged, so a change is reported instead of
-    /// the error of `work`.
-    fn unless_changed<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Runs `work`, which reads the files. A changing file may look damaged, so a change is reported
+    /// instead of the error of `work`.
+    fn read_unchanged<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = work();
         self.meta.check_unchanged()?;
         if let Some(data) = &self.data {
@@ -67,17 +67,17 @@ impl SplitStorage {
         on_read: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<StorageLength> {
         let Self { meta, data } = self;
-        self.unless_changed(|| {
+        self.read_unchanged(|| {
             // Pages are dropped window by window. The file's header is in the first one.
-            let mut behind = None;
+            let mut window_pages = None;
             let mut read = |buf: &mut [u8], offset: u64| {
                 let wanted = offset..offset.saturating_add(buf.len() as u64);
-                if behind.as_ref().is_none_or(|(end, _)| wanted.end > *end) {
+                if window_pages.as_ref().is_none_or(|(end, _)| wanted.end > *end) {
                     let window_end = offset.saturating_add(SCAN_WINDOW_BYTES as u64);
                     let window = offset..meta.file_bytes.min(window_end).max(wanted.end);
                     on_read(range_bytes(&window))?;
-                    drop(behind.take());
-                    behind = Some((window.end, meta.prefetch(&window)));
+                    drop(window_pages.take());
+                    window_pages = Some((window.end, meta.prefetch(&window)));
                 }
                 meta.read_at(buf, offset)
             };
@@ -102,25 +102,25 @@ impl SplitStorage {
             return Ok(());
         }
         let end = offset.saturating_add(buf.len() as u64);
-        let passed = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset <= offset);
-        let from = passed.checked_sub(1).and_then(|index| checkpoints.get(index)).copied().unwrap_or(START);
-        let until = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset < end);
+        let passed_count = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset <= offset);
+        let start = passed_count.checked_sub(1).and_then(|last| checkpoints.get(last)).copied().unwrap_or(START);
+        let after_end = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset < end);
         let Self { meta, data } = self;
-        let limit = checkpoints.get(until).map_or(meta.file_bytes, |checkpoint| checkpoint.meta_offset);
-        self.unless_changed(|| {
-            let range = self.range(from.meta_offset, limit, WINDOW_BYTES);
-            let _behind = meta.prefetch(&(range.start..range.end));
-            let in_meta = |error: Error| meta.add_path(error);
+        let limit = checkpoints.get(after_end).map_or(meta.file_bytes, |checkpoint| checkpoint.meta_offset);
+        self.read_unchanged(|| {
+            let range = self.range(start.meta_offset, limit, WINDOW_BYTES);
+            let _page_dropper = meta.prefetch(&(range.start..range.end));
+            let add_meta_path = |error: Error| meta.add_path(error);
             let mut read = |buf: &mut [u8], offset| meta.read_at(buf, offset);
-            let passed = obsolete.partition_point(|item| item.offset < range.start);
-            let mut obsolete = ObsoleteEntries(obsolete.get(passed..).unwrap_or_default());
+            let first_obsolete = obsolete.partition_point(|item| item.offset < range.start);
+            let mut obsolete = ObsoleteEntries(obsolete.get(first_obsolete..).unwrap_or_default());
             let mut piece = SplitPiece { offset, buf };
             let mut window = Vec::new();
             let mut walk = MetaWalk::new(range, &mut window, &mut read);
-            let mut record_offset = from.entry_offset;
+            let mut record_offset = start.entry_offset;
             while record_offset < end {
-                let entry = walk.next_entry().map_err(in_meta)?.ok_or_else(|| changed_error(&meta.path))?;
-                if obsolete.is_next(entry.offset, entry.data_len).map_err(in_meta)? {
+                let entry = walk.next_entry().map_err(add_meta_path)?.ok_or_else(|| changed_error(&meta.path))?;
+                if obsolete.is_next(entry.offset, entry.data_len).map_err(add_meta_path)? {
                     continue;
                 }
                 let next = record_offset.saturating_add(entry.record_bytes());
@@ -150,7 +150,7 @@ fn scan_entries(
     window: &mut Vec<u8>,
     read: &mut ReadAt<'_>,
 ) -> Result<StorageLength> {
-    let mut found = StorageLength::default();
+    let mut scanned = StorageLength::default();
     let mut obsolete = ObsoleteEntries(obsolete);
     let mut walk = MetaWalk::new(range, window, read);
     let mut next_checkpoint = CHECKPOINT_BYTES;
@@ -158,23 +158,24 @@ fn scan_entries(
         if obsolete.is_next(entry.offset, entry.data_len)? {
             continue;
         }
-        if found.content_bytes >= next_checkpoint {
-            found.checkpoints.push(Checkpoint { entry_offset: found.content_bytes, meta_offset: entry.offset });
-            next_checkpoint = found.content_bytes.saturating_add(CHECKPOINT_BYTES);
+        if scanned.content_bytes >= next_checkpoint {
+            scanned.checkpoints.push(Checkpoint { entry_offset: scanned.content_bytes, meta_offset: entry.offset });
+            next_checkpoint = scanned.content_bytes.saturating_add(CHECKPOINT_BYTES);
         }
-        saturating_add_to(&mut found.content_bytes, entry.record_bytes());
+        saturating_add_to(&mut scanned.content_bytes, entry.record_bytes());
     }
     obsolete.finish()?;
-    if found.content_bytes > STORAGE_BYTES_MAX {
+    if scanned.content_bytes > STORAGE_BYTES_MAX {
         return Err(Error::failed(format!(
             "a storage of {} bytes in an archive: more than the 16 GiB that an entry may have",
-            found.content_bytes
+            scanned.content_bytes
         ))
         .with_hint("only Agave 4.5 reads larger ones; archive with Agave itself"));
     }
-    Ok(found)
+    Ok(scanned)
 }
 
+/// A piece of the entry: `buf` receives its bytes from `offset` on.
 struct SplitPiece<'a> {
     offset: u64,
     buf: &'a mut [u8],
@@ -195,36 +196,36 @@ impl SplitPiece<'_> {
     }
 
     fn put_record(&mut self, offset: u64, entry: &MetaEntry<'_>, data: Option<&OpenStorage>) -> Result<()> {
-        let data_at = offset.saturating_add(RECORD_HEADER_BYTES as u64);
-        let data_end = data_at.saturating_add(u64::from(entry.data_len));
+        let data_start = offset.saturating_add(RECORD_HEADER_BYTES as u64);
+        let data_end = data_start.saturating_add(u64::from(entry.data_len));
         let end = offset.saturating_add(entry.record_bytes());
         self.put(offset, &entry.record_header());
         let padding_bytes = to_usize(end.saturating_sub(data_end));
         self.put(data_end, split_at_most(&[0; 8], padding_bytes).0);
         match (&entry.data, data) {
-            (AccountData::Inline(bytes), _) => self.put(data_at, bytes),
-            (AccountData::InDataFile(data_offset), Some(data)) => {
-                self.read_large(data_at, entry, *data_offset, data)?
+            (AccountData::Inline(bytes), _) => self.put(data_start, bytes),
+            (AccountData::InDataFile(file_offset), Some(data)) => {
+                self.read_large(data_start, entry, *file_offset, data)?
             }
             (AccountData::InDataFile(_), None) => {}
         }
         Ok(())
     }
 
-    fn read_large(&mut self, data_at: u64, entry: &MetaEntry<'_>, data_offset: u64, data: &OpenStorage) -> Result<()> {
-        let part = self.part_of(data_at, u64::from(entry.data_len));
+    fn read_large(&mut self, start: u64, entry: &MetaEntry<'_>, file_offset: u64, data: &OpenStorage) -> Result<()> {
+        let part = self.part_of(start, u64::from(entry.data_len));
         if part.is_empty() {
             return Ok(());
         }
-        let skipped = self.offset.saturating_sub(data_at);
-        let wanted_at = data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(skipped);
-        let end = wanted_at.saturating_add(part.len() as u64);
-        let _behind = data.prefetch(&(data_offset..end));
+        let skipped = self.offset.saturating_sub(start);
+        let read_offset = file_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(skipped);
+        let end = read_offset.saturating_add(part.len() as u64);
+        let _page_dropper = data.prefetch(&(file_offset..end));
         let mut header = [0; DATA_HEADER_BYTES];
-        data.read_at(&mut header, data_offset)?;
-        check_data_header(&header, data_offset, &entry.pubkey(), entry.data_len)
+        data.read_at(&mut header, file_offset)?;
+        check_data_header(&header, file_offset, &entry.pubkey(), entry.data_len)
             .map_err(|error| data.add_path(error))?;
-        data.read_at(self.buf.get_mut(part).unwrap_or_default(), wanted_at)
+        data.read_at(self.buf.get_mut(part).unwrap_or_default(), read_offset)
     }
 }
 

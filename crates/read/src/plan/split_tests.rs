@@ -19,7 +19,7 @@ struct Account {
 }
 
 /// A split storage as docs/snapshot-format.md#split-storages describes it, and the append vec that
-/// stands for it in an archive.
+/// it becomes in an archive.
 #[derive(Debug)]
 struct SplitFixture {
     meta: Vec<u8>,
@@ -79,7 +79,7 @@ fn split_fixture(accounts: &[Account]) -> SplitFixture {
     fixture
 }
 
-fn accounts() -> impl Strategy<Value = Vec<Account>> {
+fn any_accounts() -> impl Strategy<Value = Vec<Account>> {
     let length = prop_oneof![
         4 => Just(0usize),
         8 => 0usize..400,
@@ -93,8 +93,8 @@ fn accounts() -> impl Strategy<Value = Vec<Account>> {
 }
 
 fn write_storage(dir: &Path, fixture: &SplitFixture, has_data: bool) -> StorageFile {
-    let stat = |ending: &str, bytes: &[u8]| {
-        let path = dir.join(format!("7.9.{ending}"));
+    let stat = |extension: &str, bytes: &[u8]| {
+        let path = dir.join(format!("7.9.{extension}"));
         fs::write(&path, bytes).expect("written");
         let metadata = fs::metadata(&path).expect("metadata");
         (metadata.len(), modified_ns(metadata.mtime(), metadata.mtime_nsec()))
@@ -127,7 +127,7 @@ proptest! {
     /// Whole or in pieces from any offset, a split storage reads as its append vec.
     #[test]
     fn any_part_is_read_as_part_of_the_append_vec(
-        accounts in accounts(),
+        accounts in any_accounts(),
         pieces in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 12),
     ) {
         let fixture = split_fixture(&accounts);
@@ -152,11 +152,11 @@ proptest! {
         prop_assert!(error.to_string().contains("changed while it was read"));
     }
 
-    /// Damaged files and wrong lists of obsolete records give other accounts, or an error that
-    /// names the file; never a panic.
+    /// Damaged files and wrong lists of obsolete records lead to other accounts, or to an error that
+    /// names the file, but never to a panic.
     #[test]
     fn damage_never_panics(
-        accounts in accounts(),
+        accounts in any_accounts(),
         changes in proptest::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in proptest::option::of((any::<bool>(), any::<prop::sample::Index>())),
         has_data in any::<bool>(),
@@ -188,8 +188,8 @@ fn errors_name_the_damaged_field_and_its_offset() {
     let lengths = [0, 165, 5000, 4008, 9000];
     let accounts = lengths.map(|data_len| Account { data_len, is_obsolete: false });
     let sound = split_fixture(&accounts);
-    // Entries begin at 64 and take 96 (88, padded), 256 (88 + 165, padded), 96 (88 + 8), 4096 (88 +
-    // 4008).
+    // Entries begin at 64. Their lengths are 96 (88, padded), 256 (88 + 165, padded), 96 (88 + 8) and
+    // 4096 (88 + 4008).
     let [third, fifth] = [64 + 96 + 256, 64 + 96 + 256 + 96 + 4096];
     assert_eq!(sound.meta.len(), fifth + 96);
     type Change = Box<dyn Fn(&mut SplitFixture)>;
@@ -264,7 +264,7 @@ fn errors_name_the_damaged_field_and_its_offset() {
 fn a_file_that_changed_after_planning_is_not_called_damaged() {
     let accounts = [165, 5000].map(|data_len| Account { data_len, is_obsolete: false });
     let fixture = split_fixture(&accounts);
-    for ending in ["meta", "data"] {
+    for extension in ["meta", "data"] {
         let dir = tempfile::tempdir().expect("a directory");
         let storage = write_storage(dir.path(), &fixture, true);
         let root = StorageRoot::open(dir.path().to_path_buf()).expect("opened");
@@ -272,9 +272,9 @@ fn a_file_that_changed_after_planning_is_not_called_damaged() {
         let mut buf = vec![0; fixture.entry.len()];
         opened.read(&[], &[], 0, &mut buf).expect("unchanged");
         assert!(buf == fixture.entry);
-        let file = fs::File::options().write(true).open(dir.path().join(format!("7.9.{ending}"))).expect("opened");
+        let file = fs::File::options().write(true).open(dir.path().join(format!("7.9.{extension}"))).expect("opened");
         file.set_len(100).expect("cut");
         let error = opened.read(&[], &[], 0, &mut buf).expect_err("changed").to_string();
-        assert!(error.contains(&format!("7.9.{ending} changed while it was read")), "{error}");
+        assert!(error.contains(&format!("7.9.{extension} changed while it was read")), "{error}");
     }
 }

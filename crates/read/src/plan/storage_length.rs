@@ -1,5 +1,5 @@
 //! Computes how many bytes of each append vec are archived: the file without obsolete records, cut
-//! at the length that the bank file gives.
+//! at the length that the bank file states.
 //!
 //! Split storages need a scan ([`split`](super::split)).
 
@@ -21,7 +21,7 @@ pub struct StorageFault {
     pub error: Error,
 }
 
-/// Receives a storage that is missing or invalid. Planning goes on without it unless this is an error.
+/// Receives a storage that is missing or invalid. Planning goes on without it, unless the result is an error.
 pub type OnFault<'a> = dyn FnMut(StorageFault) -> Result<()> + 'a;
 
 /// Reads the number and bytes of the obsolete records of each storage. `storages` are the files of
@@ -40,19 +40,19 @@ pub(super) fn read_obsolete(
         FieldReader::open(path, "the obsolete records")?,
         format,
         &|slot, id| index_of(slot, id).and_then(|index| storages.get(index)).copied(),
-        &mut |found| {
-            let slot = found.slot;
-            let id = found.id;
-            let wrong = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.escaped()));
+        &mut |summary| {
+            let slot = summary.slot;
+            let id = summary.id;
+            let damage = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.escaped()));
             let Some(storage) = index_of(slot, id).and_then(|index| unplanned.get_mut(index)) else {
-                let error = wrong("has obsolete records, but is not there");
-                return match found.count {
+                let error = damage("has obsolete records, but is not there");
+                return match summary.count {
                     0 => Ok(()),
                     _ => on_fault(StorageFault { slot, id, is_missing: true, error }),
                 };
             };
-            match storage.obsolete.replace(found) {
-                Some(_) => Err(wrong("is listed twice")),
+            match storage.obsolete.replace(summary) {
+                Some(_) => Err(damage("is listed twice")),
                 None => Ok(()),
             }
         },
