@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use slotpress_base::{Error, EscapePath, Progress, Result, Space, Stage, Step, Stopwatch, hint, quantity};
 use slotpress_format::ArchiveName;
-use slotpress_read::archive::front::{RECOMPRESSED, refuse_unless_agave_loads};
+use slotpress_read::archive::front::{RECOMPRESSED_FROM_FIREDANCER, refuse_unless_agave_loads};
 use slotpress_read::{ArchiveInput, Assurance, Failures, StateBuilder, judge_expected, rule_against_agave};
 
 use super::base::BaseArchive;
@@ -114,7 +114,7 @@ impl RecompressJob<'_> {
         };
         let progress = self.progress;
         let decoded = reframe(&mut writer, encoding, workers, is_input_unwanted, progress, read)?;
-        let note = decoded.is_from_firedancer.then_some(RECOMPRESSED);
+        let note = decoded.is_from_firedancer.then_some(RECOMPRESSED_FROM_FIREDANCER);
         let entries = decoded.entries.iter().copied();
         let written = writer.finish(entries, note, encoding.frame_size_bytes)?;
         warn_of_unclustered(written.unclustered_pieces, progress);

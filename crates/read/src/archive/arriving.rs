@@ -36,17 +36,17 @@ struct ArrivedBytes {
     /// True once a reader has asked for bytes beyond the end of the input.
     is_end_seen: bool,
     error: Option<Error>,
-    is_unwanted: bool,
+    is_stopped: bool,
 }
 
 impl ArrivingSource {
-    /// Starts empty. `file` must be readable and writable; errors name `path`.
+    /// Creates a source without bytes. `file` must be readable and writable; errors name `path`.
     pub fn new(file: File, path: PathBuf) -> Self {
         Self { path, file, arrived: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Appends `input` to the file until its end, an interrupt, or [`stop`](Self::stop). Passes an
-    /// error on to the readers too.
+    /// Appends `input` to the file until its end, an interrupt, or [`stop`](Self::stop). Readers
+    /// receive an error too.
     pub fn receive(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
         // Readers wait for the end, so they must learn of a panic too.
         let result = catch_panic(|| self.append(input, progress));
@@ -60,17 +60,17 @@ impl ArrivingSource {
     }
 
     fn append(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
-        let stop = Until(|| progress.is_interrupted() || self.arrived.lock().is_unwanted);
+        let stop = Until(|| progress.is_interrupted() || self.arrived.lock().is_stopped);
         let mut input = InterruptibleReader::new(input, &stop);
         let mut piece = vec![0; SOURCE_PIECE_BYTES];
         let mut bytes = 0;
-        while !self.arrived.lock().is_unwanted {
+        while !self.arrived.lock().is_stopped {
             panic_point("standard input");
             let read = match input.read(&mut piece) {
                 Ok(0) => return Ok(()),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) if self.arrived.lock().is_unwanted => return Ok(()),
+                Err(_) if self.arrived.lock().is_stopped => return Ok(()),
                 Err(error) => {
                     progress.check()?;
                     return Err(Error::io("read", &self.path, &error));
@@ -86,7 +86,7 @@ impl ArrivingSource {
 
     /// Tells [`receive`](Self::receive) that no reader needs more bytes.
     pub fn stop(&self) {
-        self.arrived.lock().is_unwanted = true;
+        self.arrived.lock().is_stopped = true;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crossbeam_channel::{Receiver, Sender};
+use slotpress_base::panic_point;
 use slotpress_format::{NoSink, RecordWalker};
 
 use super::visit::{RecordVisitor, StorageRef};
@@ -61,8 +62,8 @@ impl Batcher {
         }
     }
 
-    /// Sends the batch within a storage. Walking over record headers gives the state in which the
-    /// next batch begins.
+    /// Sends the batch within a storage. Walking over the record headers yields the
+    /// state in which the next batch begins.
     fn send_within_storage(&mut self) {
         let Some(part) = self.current.take() else { return };
         let storage = part.storage;
@@ -96,17 +97,16 @@ impl Batcher {
         let next = self.free.try_recv().unwrap_or_default();
         let batch = std::mem::replace(&mut self.batch, next);
         if !batch.parts.is_empty() {
-            // Fails only if all workers have ended: at the end, or by a panic, which they report
-            // themselves.
+            // Fails only if all workers have panicked, which they report themselves.
             let _ = self.batches.send(batch);
         }
     }
 }
 
-pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<StorageBatch>, free: &Sender<StorageBatch>) {
+pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<StorageBatch>, emptied: &Sender<StorageBatch>) {
     let mut worker = visitor.new_worker();
     for mut batch in batches {
-        slotpress_base::threads::panic_point("record worker");
+        panic_point("record worker");
         for StoragePart { storage, range, mut walker, is_last } in batch.parts.drain(..) {
             worker.begin(storage);
             walker.feed(batch.bytes.get(range).unwrap_or_default(), worker.as_mut());
@@ -116,6 +116,6 @@ pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<StorageBatc
         }
         batch.bytes.clear();
         // Fails if the channel has enough free batches.
-        let _ = free.try_send(batch);
+        let _ = emptied.try_send(batch);
     }
 }

@@ -14,7 +14,8 @@ mod events;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use events::{DecodeWorker, FrameEvents, UnfinishedEntry};
 use slotpress_base::{
-    AHEAD_BYTES_MAX, AheadItem, Error, ErrorKind, ItemReader, Result, range_bytes, read_ahead, run_in_order, to_usize,
+    AHEAD_BYTES_MAX, AheadItem, Error, ErrorKind, ItemReader, Result, panic_point, range_bytes, read_ahead,
+    run_in_order, to_usize,
 };
 use slotpress_format::{
     Entry, EntryParser, FrameSpan, FrameStart, RecordWalker, TarEnd, frame_hash, parse_frame_start,
@@ -37,40 +38,40 @@ pub fn read_by_index(
     let choose_use = |entry| visitor.choose_use(entry);
     let uses = tail.index.entries.iter().map(choose_use).collect::<Result<_>>()?;
     let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
-    let reading = IndexReader { archive, pieces, tail, uses, pass, visitor };
+    let reader = IndexReader { archive, pieces, tail, uses, pass, visitor };
     let new_worker = || {
         let records = visitor.records().map(|records| records.new_worker());
         let decoder = FrameDecoder::new()?;
         let walker = RecordWalker::default();
         let mut worker = DecodeWorker { decoder, compressed: Vec::new(), records, walker };
-        let reading = &reading;
-        Ok(move |item: AheadItem<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
+        let reader = &reader;
+        Ok(move |item: AheadItem<'_, FrameItem>, content: &mut Vec<u8>| reader.read_frame(item, &mut worker, content))
     };
-    let mut read = ArchiveContents { is_whole: true, ..ArchiveContents::default() };
-    read.tar_bytes = tail.index.tar_bytes();
-    (read.frames.frames, read.frames.skippable_bytes) = (tail.frames.len() as u64, tail.skippable_bytes);
-    let ahead = ItemReader {
-        is_cold: &|item: &FrameItem| reading.pieces.is_cold(&item.frame.range()),
-        read: &|item, buf| reading.read_item(item, buf),
+    let mut contents = ArchiveContents { has_all_entries: true, ..ArchiveContents::default() };
+    contents.tar_bytes = tail.index.tar_bytes();
+    (contents.frames.frames, contents.frames.skippable_bytes) = (tail.frames.len() as u64, tail.skippable_bytes);
+    let item_reader = ItemReader {
+        is_cold: &|item: &FrameItem| reader.pieces.is_cold(&item.frame.range()),
+        read: &|item, buf| reader.read_item(item, buf),
         item_bytes_max: tail.frames.iter().map(|frame| range_bytes(&frame.range())).max().unwrap_or_default(),
         ahead_bytes_max: AHEAD_BYTES_MAX,
     };
-    read_ahead(reading.items(), &ahead, |items| {
+    read_ahead(reader.items(), &item_reader, |items| {
         run_in_order(items, pass.threads, &new_worker, pass.progress, &mut |_, (documents, frame)| {
-            read.documents.merge(documents);
+            contents.documents.merge(documents);
             pass.progress.advance(frame.compressed_bytes.into(), frame.content_bytes.into());
             Ok(())
         })
     })?;
     visitor.check()?;
-    Ok(read)
+    Ok(contents)
 }
 
 fn contradiction_error(frame: &DataFrame, why: impl std::fmt::Display) -> Error {
     let offset_bytes = frame.offset_bytes;
     Error::damaged(format!("the archive's index contradicts the frame at offset {offset_bytes}: {why}"))
         .at_offset(offset_bytes)
-        .with_hint("take the archive from another source, or recompress it: that makes a new index")
+        .with_hint("take the archive from another source, or recompress it, which writes a new index")
 }
 
 struct IndexReader<'a> {
@@ -82,13 +83,13 @@ struct IndexReader<'a> {
     visitor: &'a dyn Visitor,
 }
 
-/// A frame to read, with channels to the workers of the neighbours that share an entry with it.
+/// A frame to read, with channels from and to the workers of the neighbours that share an entry with it.
 struct FrameItem {
     number: usize,
     frame: DataFrame,
     span: FrameSpan,
-    previous_frame: Option<Receiver<UnfinishedEntry>>,
-    next_frame: Option<Sender<UnfinishedEntry>>,
+    from_previous: Option<Receiver<UnfinishedEntry>>,
+    to_next: Option<Sender<UnfinishedEntry>>,
 }
 
 impl IndexReader<'_> {
@@ -104,17 +105,17 @@ impl IndexReader<'_> {
         let is_read = |span: &FrameSpan| !self.pass.wanted_only || self.is_wanted(span);
         let mut items = self.tail.spans().enumerate().filter(move |(_, (_, span))| is_read(span));
         let mut next = items.next();
-        let mut previous_frame = None;
+        let mut from_previous = None;
         std::iter::from_fn(move || {
             let (number, (frame, span)) = next.take()?;
-            let mut item = FrameItem { number, frame, span, previous_frame: previous_frame.take(), next_frame: None };
+            let mut item = FrameItem { number, frame, span, from_previous: from_previous.take(), to_next: None };
             next = items.next();
             if let Some((next_number, (_, next_span))) = &next
                 && *next_number == number.saturating_add(1)
                 && next_span.offset_bytes > 0
             {
                 let (sender, receiver) = bounded(1);
-                (item.next_frame, previous_frame) = (Some(sender), Some(receiver));
+                (item.to_next, from_previous) = (Some(sender), Some(receiver));
             }
             Some(item)
         })
@@ -137,7 +138,7 @@ impl IndexReader<'_> {
         worker: &mut DecodeWorker<'_>,
         content: &mut Vec<u8>,
     ) -> Result<(Documents, DataFrame)> {
-        slotpress_base::threads::panic_point("frame by index");
+        panic_point("frame by index");
         self.visitor.check()?;
         let item = item.read(&mut worker.compressed)?;
         let number = item.number;
@@ -179,8 +180,8 @@ impl IndexReader<'_> {
     }
 
     fn parse_frame(&self, item: FrameItem, worker: &mut DecodeWorker<'_>, content: &[u8]) -> Result<Documents> {
-        slotpress_base::threads::panic_point("entries by index");
-        let FrameItem { frame, span, previous_frame, next_frame, .. } = item;
+        panic_point("entries by index");
+        let FrameItem { frame, span, from_previous, to_next, .. } = item;
         let entries = &self.tail.index.entries;
         let mut events = FrameEvents {
             entries,
@@ -190,7 +191,7 @@ impl IndexReader<'_> {
             documents: DocumentReader::default(),
             next_entry: to_usize(span.first_entry),
             entry_use: EntryUse::default(),
-            next_frame,
+            to_next,
             consumer_error: None,
         };
         let mut parser = EntryParser::default();
@@ -203,8 +204,8 @@ impl IndexReader<'_> {
             };
             parser = EntryParser::resume(*entry, span.offset_bytes)
                 .ok_or_else(|| contradiction_error(&frame, "an entry is cut inside its header"))?;
-            // `recv` fails if the previous frame was lost. The run continues without its state.
-            events.resume(entry, previous_frame.and_then(|previous| previous.recv().ok()))?;
+            // `recv` fails if the previous frame was lost. Then the rest of its last entry is lost too.
+            events.resume(entry, from_previous.and_then(|receiver| receiver.recv().ok()))?;
         }
         let result = parser.feed(content, &mut |event| events.handle(event));
         if let Some(error) = events.consumer_error.take() {
@@ -212,9 +213,9 @@ impl IndexReader<'_> {
         }
         result.map_err(|error| contradiction_error(&frame, error))?;
         // Zeros in place of a header end a tar stream: later entries would be lost silently.
-        let expected = first_entry_after(&span, entries);
+        let end_entry = first_entry_after(&span, entries);
         let is_over = parser.end() != TarEnd::Inside;
-        if events.next_entry != expected || (is_over && expected != entries.len()) || parser.end() == TarEnd::Junk {
+        if events.next_entry != end_entry || (is_over && end_entry != entries.len()) || parser.end() == TarEnd::Junk {
             return Err(contradiction_error(&frame, "the tar stream ends early"));
         }
         events.suspend()?;
@@ -235,7 +236,7 @@ fn decode(decoder: &mut FrameDecoder, frame: &DataFrame, bytes: &[u8], content: 
 /// Reverses the order of frames, except within chains of linked frames, in which each frame waits for the
 /// previous one.
 fn reverse_chains(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
-    let starts = items.iter().enumerate().filter(|(_, item)| item.previous_frame.is_none());
+    let starts = items.iter().enumerate().filter(|(_, item)| item.from_previous.is_none());
     let starts: Vec<usize> = starts.map(|(number, _)| number).collect();
     let mut reversed = Vec::with_capacity(items.len());
     for start in starts.into_iter().rev() {

@@ -52,12 +52,12 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
         *last = FRAME_END;
     }
     for position in (0..bytes.len()).rev() {
-        let rest = split_at_most(&bytes, position).1;
+        let following = split_at_most(&bytes, position).1;
         let classes_at =
-            |after: u64| classes.get(position.saturating_add(to_usize(after))).copied().unwrap_or_default();
-        let found = classes_of_block(rest, classes_at) | classes_of_frame(rest, classes_at);
-        if let Some(classes) = classes.get_mut(position) {
-            *classes = found;
+            |distance: u64| classes.get(position.saturating_add(to_usize(distance))).copied().unwrap_or_default();
+        let classes_here = classes_of_block(following, classes_at) | classes_of_frame(following, classes_at);
+        if let Some(entry) = classes.get_mut(position) {
+            *entry = classes_here;
         }
     }
     // The first position that was read may lie inside a block, or inside its checksum.
@@ -65,10 +65,10 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
     Ok(split_at_most(&classes, start_positions).0.iter().all(|classes| *classes == 0))
 }
 
-/// Classifies a position as the start of a block. `classes_at(n)` gives the classes of the position
-/// `n` bytes later.
-fn classes_of_block(rest: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
-    let Some(header) = rest.first_chunk::<3>() else { return 0 };
+/// Classifies a position as the start of a block. `classes_at(n)` returns the classes of the
+/// position `n` bytes later.
+fn classes_of_block(bytes: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
+    let Some(header) = bytes.first_chunk::<3>() else { return 0 };
     // Most positions are not the start of a block. This check avoids making an error for each.
     if u64::from(u32::from_le_bytes([header[0], header[1], header[2], 0]) >> 3) > BLOCK_CONTENT_BYTES_MAX {
         return 0;
@@ -89,12 +89,12 @@ fn classes_of_block(rest: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes
     }
 }
 
-fn classes_of_frame(rest: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
-    let magic = rest.first_chunk().copied().map(u32::from_le_bytes).unwrap_or_default();
+fn classes_of_frame(bytes: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
+    let magic = bytes.first_chunk().copied().map(u32::from_le_bytes).unwrap_or_default();
     if magic != ZSTD_MAGIC && magic & !15 != SKIPPABLE_MAGIC {
         return 0;
     }
-    let is_frame = match parse_frame_start(split_at_most(rest, FRAME_HEADER_BYTES_MAX).0) {
+    let is_frame = match parse_frame_start(split_at_most(bytes, FRAME_HEADER_BYTES_MAX).0) {
         Ok(FrameStart::Skippable { content_bytes, .. }) => {
             classes_at(skippable_frame_bytes(content_bytes)) & FRAME_END != 0
         }
@@ -157,15 +157,15 @@ mod tests {
             for cut in cuts {
                 let cut = cut.index(archive.len() - 1) + 1;
                 prop_assert!(is_cut(&archive[..cut]), "cut at {} of {}", cut, archive.len());
-                let several = [small.as_slice(), &archive[..cut]].concat();
-                prop_assert!(is_cut(&several), "cut at {} of {}, the second", cut, archive.len());
+                let two_frames = [small.as_slice(), &archive[..cut]].concat();
+                prop_assert!(is_cut(&two_frames), "cut at {} of {}, the second", cut, archive.len());
             }
         }
     }
 
     /// `pzstd` writes a skippable frame before each frame.
     #[test]
-    fn only_cuts_between_frames_of_pzstd_are_not_found() {
+    fn cuts_inside_frames_of_pzstd_are_found() {
         use slotpress_format::skippable_frame;
         let mut marked = Vec::new();
         let mut ends = vec![];

@@ -2,7 +2,7 @@
 
 use std::io::BufRead;
 
-use slotpress_base::{Error, ErrorKind, Progress, Result, run_in_order, to_usize};
+use slotpress_base::{Error, ErrorKind, Progress, Result, panic_point, run_in_order, to_usize};
 use slotpress_format::ledger::names::ArchiveCompression;
 use zstd_safe::DCtx;
 
@@ -43,7 +43,7 @@ pub fn decode_stream<'a>(
         is_over = !matches!(piece, Some(Ok(_)));
         piece
     });
-    run_in_order(pieces, threads, &new_worker, progress, &mut |content, compressed_bytes| match compressed_bytes {
+    run_in_order(pieces, threads, &new_worker, progress, &mut |content, decoded| match decoded {
         Ok(compressed_bytes) => {
             on_decoded(Ok(content))?;
             progress.advance(compressed_bytes, content.len() as u64);
@@ -81,7 +81,7 @@ impl FrameDecoder {
     ) -> Result<Result<u64, FrameFault>> {
         match piece {
             StreamPiece::Frame { bytes, number, offset_bytes, content_bytes_max } => {
-                slotpress_base::threads::panic_point("decoder");
+                panic_point("decoder");
                 let decoded = self.decode(&bytes, offset_bytes, content_bytes_max, buf);
                 let compressed_bytes = bytes.len() as u64;
                 pool.give(bytes);

@@ -15,7 +15,7 @@ use slotpress_format::{
 
 use super::source::PieceStream;
 
-/// Documents of one archive or ledger. A document is `None` if it is missing, or was not read to
+/// Documents of one archive or ledger. A document is `None` if it is missing or was not read to
 /// its end.
 #[derive(Debug, Default)]
 pub struct Documents {
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_documents_take_few_threads() {
+    fn many_documents_start_few_threads() {
         let mut reader = DocumentReader::default();
         for number in 0..2 * THREADS_MAX {
             reader.begin(&Entry { kind: EntryKind::BankFile(7), content_bytes: 1 }).expect("a thread");

@@ -20,13 +20,13 @@ const TAR_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Setting in the index of an archive that was recompressed from an archive of Firedancer, with
 /// unchanged storages.
-pub const RECOMPRESSED: &str = "recompressed-from=firedancer";
+pub const RECOMPRESSED_FROM_FIREDANCER: &str = "recompressed-from=firedancer";
 
 pub fn was_recompressed_from_firedancer(tail: &Tail) -> bool {
-    tail.index.settings.split(' ').any(|setting| setting == RECOMPRESSED)
+    tail.index.settings.split(' ').any(|setting| setting == RECOMPRESSED_FROM_FIREDANCER)
 }
 
-/// Refuses an archive that no version of Agave loads, as far as its beginning shows that. `is_base` is
+/// Refuses an archive that no version of Agave loads, as far as its beginning shows. `is_base` is
 /// true for the full archive of a pair, whose bank file clients do not use.
 ///
 /// # Errors
@@ -34,7 +34,7 @@ pub fn was_recompressed_from_firedancer(tail: &Tail) -> bool {
 pub fn refuse_unless_agave_loads(archive: &OpenArchive, is_base: bool) -> Result<()> {
     let Some(bank) = read_bank(archive)? else { return Ok(()) };
     let rule = if is_base {
-        (bank.lacks_stakes() && shares_slots(archive)?).then_some(Rule::SharedSlot)
+        (bank.lacks_stakes() && storages_share_a_slot(archive)?).then_some(Rule::SharedSlot)
     } else {
         rule_against_agave(&bank)
     };
@@ -49,7 +49,7 @@ pub fn refuse_unless_agave_loads(archive: &OpenArchive, is_base: bool) -> Result
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
-fn shares_slots(archive: &OpenArchive) -> Result<bool> {
+fn storages_share_a_slot(archive: &OpenArchive) -> Result<bool> {
     let slot_of = |entry: &Entry| match entry.kind {
         EntryKind::Storage { slot, .. } => Some(slot),
         _ => None,
@@ -77,20 +77,20 @@ pub fn read_bank(archive: &OpenArchive) -> Result<Option<BankFile>> {
     if archive.tail.is_some() {
         return Ok(read_bank_by_index(archive));
     }
-    let mut bank = None;
+    let mut bank_entry = None;
     let mut front = Vec::new();
     parse_until(archive, &mut |event| {
         match event {
-            TarEvent::Begin(entry) if is_bank(&entry) => bank = Some(entry),
-            TarEvent::Content { bytes, .. } if bank.is_some() => {
+            TarEvent::Begin(entry) if is_bank(&entry) => bank_entry = Some(entry),
+            TarEvent::Content { bytes, .. } if bank_entry.is_some() => {
                 front.extend_from_slice(split_at_most(bytes, FRONT_BYTES.saturating_sub(front.len())).0);
             }
-            TarEvent::End(_) => return bank.is_some(),
+            TarEvent::End(_) => return bank_entry.is_some(),
             _ => {}
         }
         front.len() >= FRONT_BYTES
     })?;
-    Ok(bank.and_then(|entry| parse_front(&entry, &front)))
+    Ok(bank_entry.and_then(|entry| parse_front(&entry, &front)))
 }
 
 /// Like [`read_bank`], but reads only a few small ranges. `None` also if there is no index.

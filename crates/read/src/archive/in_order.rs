@@ -1,4 +1,4 @@
-//! Reads an archive of any maker in the order of its tar stream. Frames are decoded on all cores if
+//! Reads an archive in the order of its tar stream, whatever program wrote it. Frames are decoded on all cores if
 //! their size allows. The calling thread parses the tar stream, other threads receive the contents,
 //! and workers receive the records in batches.
 //!
@@ -44,26 +44,27 @@ pub fn read_in_order(
     let documents = DocumentReader::default();
     let events =
         Events { visitor, first_error: &first_error, sink, documents, entries: 0, batcher: None, sink_entry: None };
-    let mut reading =
-        EntryReader { parser: EntryParser::default(), sinks: sinks.as_ref(), is_lost: false, is_ended: false, events };
+    let parser = EntryParser::default();
+    let mut reader =
+        EntryReader { parser, sinks: sinks.as_ref(), has_lost_entries: false, has_lost_frame: false, events };
     let decoded = std::thread::scope(|scope| {
-        reading.events.batcher =
+        reader.events.batcher =
             visitor.records().map(|records| start_workers(scope, pass, records, &first_error)).transpose()?;
-        // The channel to the workers must close even after a panic. Otherwise they would wait for
-        // ever.
+        // The channel to the workers must close even after a panic. Otherwise they would wait
+        // forever.
         let decoded = catch_panic(|| {
-            let decoded = decode(input, compression, pass, &mut reading);
-            reading.events.abandon();
+            let decoded = decode(input, compression, pass, &mut reader);
+            reader.events.abandon();
             decoded
         });
-        drop(reading.events.batcher.take());
+        drop(reader.events.batcher.take());
         decoded
     });
     if let Some(error) = first_error.lock().take() {
         return Err(error);
     }
     visitor.check()?;
-    reading.finish(decoded)
+    reader.finish(decoded)
 }
 
 /// The first error other than damage to the archive: of the visitor, of a sink, or of a worker that
@@ -78,7 +79,7 @@ fn start_workers<'scope, 'a: 'scope>(
 ) -> Result<Batcher> {
     let (batches, received) = bounded::<StorageBatch>(pass.threads);
     let (emptied, free) = bounded::<StorageBatch>(pass.threads.saturating_mul(2).saturating_add(2));
-    let worker = || {
+    let new_worker = || {
         let received = received.clone();
         let emptied = emptied.clone();
         move || {
@@ -91,7 +92,7 @@ fn start_workers<'scope, 'a: 'scope>(
             }
         }
     };
-    spawn_workers(scope, pass.threads.max(1), worker)?;
+    spawn_workers(scope, pass.threads.max(1), new_worker)?;
     Ok(Batcher::new(batches, free))
 }
 
@@ -99,9 +100,9 @@ fn decode(
     input: Box<dyn BufRead + Send + '_>,
     compression: ArchiveCompression,
     pass: &ArchivePass<'_>,
-    reading: &mut EntryReader<'_, '_>,
+    reader: &mut EntryReader<'_, '_>,
 ) -> Result<FrameStatistics> {
-    let Events { visitor, first_error, .. } = reading.events;
+    let Events { visitor, first_error, .. } = reader.events;
     let keep_first = |error: Error| first_error.lock().get_or_insert(error).clone();
     let statistics = Mutex::new(FrameStatistics::default());
     let on_frame = |frame: SeenFrame| {
@@ -109,7 +110,7 @@ fn decode(
         visitor.observe_frame(frame).map_err(keep_first)
     };
     decode_stream(input, compression, pass.decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
-        reading.take_decoded(decoded).map_err(|error| if reading.is_ended { error } else { keep_first(error) })
+        reader.take_decoded(decoded).map_err(|error| if reader.has_lost_frame { error } else { keep_first(error) })
     })?;
     Ok(statistics.into_inner())
 }
@@ -117,10 +118,10 @@ fn decode(
 struct EntryReader<'a, 's> {
     parser: EntryParser,
     sinks: Option<&'a ThreadPool>,
-    /// True after damage. No further entries are read.
-    is_lost: bool,
+    /// True after damage: no further entries are read.
+    has_lost_entries: bool,
     /// True after a frame that does not decode, which was reported to the visitor.
-    is_ended: bool,
+    has_lost_frame: bool,
     events: Events<'a, 's>,
 }
 
@@ -132,13 +133,13 @@ impl<'a> EntryReader<'a, '_> {
         self.events.visitor.check()?;
         match decoded {
             Ok(bytes) => self.parse(bytes),
-            Err(fault) => self.lose_frame(fault),
+            Err(fault) => self.report_lost_frame(fault),
         }
     }
 
     fn parse(&mut self, bytes: &[u8]) -> Result<()> {
         panic_point("entries in order");
-        if self.is_lost {
+        if self.has_lost_entries {
             return Ok(());
         }
         let result = match self.sinks {
@@ -164,55 +165,58 @@ impl<'a> EntryReader<'a, '_> {
         let result = parser.feed(bytes, &mut |event| {
             events.handle(event, sinks).map_err(|error| consumer_error.insert(error).clone())
         });
-        consumer_error.map_or(Ok(result), Err)
+        match consumer_error {
+            Some(error) => Err(error),
+            None => Ok(result),
+        }
     }
 
-    fn lose_frame(&mut self, FrameFault { number, error }: FrameFault) -> Result<()> {
+    fn report_lost_frame(&mut self, FrameFault { number, error }: FrameFault) -> Result<()> {
         let is_after_end = self.parser.end() != TarEnd::Inside;
         let lost = (!is_after_end).then_some(NOTHING_AFTER);
         self.events.visitor.handle_fault(ReadFault::LostFrame { number, error: &error, is_after_end }, lost)?;
         if !is_after_end {
             self.abandon_entries();
         }
-        self.is_ended = true;
+        self.has_lost_frame = true;
         Err(error)
     }
 
     fn abandon_entries(&mut self) {
         self.events.abandon();
-        self.is_lost = true;
+        self.has_lost_entries = true;
     }
 
     fn finish(self, decoded: Result<FrameStatistics>) -> Result<ArchiveContents> {
         let is_over = self.parser.end() != TarEnd::Inside;
         let Self { parser, events, .. } = self;
         let visitor = events.visitor;
-        let mut read = ArchiveContents {
+        let mut contents = ArchiveContents {
             documents: events.documents.finish(),
             tar_bytes: parser.position(),
             is_from_firedancer: parser.is_from_firedancer(),
-            is_whole: is_over,
+            has_all_entries: is_over,
             ..ArchiveContents::default()
         };
         match decoded {
             Ok(frames) => {
-                read.frames = frames;
-                if !self.is_lost {
-                    read.is_whole |= parser.is_between_entries();
+                contents.frames = frames;
+                if !self.has_lost_entries {
+                    contents.has_all_entries |= parser.is_between_entries();
                     if parser.end() != TarEnd::Clean {
-                        let lost = (!read.is_whole).then_some(NOTHING_AFTER);
+                        let lost = (!contents.has_all_entries).then_some(NOTHING_AFTER);
                         visitor.handle_fault(ReadFault::End { parser: &parser }, lost)?;
                     }
                 }
             }
-            Err(_) if self.is_ended => {}
+            Err(_) if self.has_lost_frame => {}
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 let lost = (!is_over).then_some(NOTHING_AFTER);
                 visitor.handle_fault(ReadFault::Unreadable { error: &error, is_after_end: is_over }, lost)?;
             }
             Err(error) => return Err(error),
         }
-        Ok(read)
+        Ok(contents)
     }
 }
 
@@ -236,14 +240,14 @@ impl<'a> Events<'a, '_> {
             TarEvent::Begin(entry) => {
                 let number = self.entries;
                 self.entries = number.saturating_add(1); // The parser refuses more than a `u32` holds.
-                let wanted = self.visitor.choose_use(&entry)?;
+                let entry_use = self.visitor.choose_use(&entry)?;
                 if let Some(batcher) = &mut self.batcher {
-                    batcher.begin(wanted.storage);
+                    batcher.begin(entry_use.storage);
                 }
-                if wanted.is_document {
+                if entry_use.is_document {
                     self.documents.begin(&entry)?;
                 }
-                self.sink_entry = wanted.is_for_sink.then_some((number, entry));
+                self.sink_entry = entry_use.is_for_sink.then_some((number, entry));
                 if let (Some(sink), Some(_)) = (&mut self.sink, self.sink_entry) {
                     sink.begin(number, &entry)?;
                 }
@@ -252,7 +256,7 @@ impl<'a> Events<'a, '_> {
                 // The sink comes first: if it fails, nothing else needs the bytes.
                 match (&mut self.sink, self.sink_entry) {
                     (Some(sink), Some(_)) => sink.write(offset_bytes, bytes)?,
-                    (None, Some(open)) => self.pass_on(open, offset_bytes, bytes, sinks),
+                    (None, Some(sink_entry)) => self.pass_on(sink_entry, offset_bytes, bytes, sinks),
                     _ => {}
                 }
                 self.documents.push(bytes);
@@ -263,7 +267,7 @@ impl<'a> Events<'a, '_> {
             TarEvent::End(entry) => {
                 match (&mut self.sink, self.sink_entry.take()) {
                     (Some(sink), Some(_)) => sink.end(&entry)?,
-                    (None, Some(open)) if entry.content_bytes == 0 => self.pass_on(open, 0, &[], sinks),
+                    (None, Some(sink_entry)) if entry.content_bytes == 0 => self.pass_on(sink_entry, 0, &[], sinks),
                     _ => {}
                 }
                 self.documents.end();
@@ -286,7 +290,7 @@ impl<'a> Events<'a, '_> {
         'a: 'b,
     {
         let Self { visitor, first_error, .. } = *self;
-        let pass = move || {
+        let fill_sink = move || {
             let Some(mut sink) = visitor.new_sink() else { return Ok(()) };
             sink.begin(number, &entry)?;
             sink.write(offset_bytes, bytes)?;
@@ -294,7 +298,7 @@ impl<'a> Events<'a, '_> {
         };
         if let Some(sinks) = sinks {
             sinks.spawn(move |_| {
-                if let Err(error) = catch_panic(pass) {
+                if let Err(error) = catch_panic(fill_sink) {
                     first_error.lock().get_or_insert(error);
                 }
             });

@@ -28,14 +28,14 @@ impl LocalArchive {
         Self::Stream(Arc::new(File::from(stream.into())))
     }
 
-    /// The archive that standard input sends. Do not read from [`std::io::stdin`] besides, because its
+    /// Opens standard input as an archive. Do not read from [`std::io::stdin`] as well, because its
     /// buffer would keep some of the bytes.
     ///
     /// # Errors
     /// Standard input is closed.
     pub fn from_stdin() -> Result<Self> {
-        let owned = std::io::stdin().as_fd().try_clone_to_owned();
-        Ok(Self::from_stream(owned.or_path("open", Path::new(STANDARD_INPUT))?))
+        let input = std::io::stdin().as_fd().try_clone_to_owned();
+        Ok(Self::from_stream(input.or_path("open", Path::new(STANDARD_INPUT))?))
     }
 
     /// Returns the path of a file; `None` for a stream.

@@ -36,7 +36,7 @@ use crate::archive::by_index::read_by_index;
 use crate::{Visitor, read_in_order};
 
 impl OpenArchive {
-    /// Reads the archive by its index if there is one to follow, else in order.
+    /// Reads the archive by its index if it has a valid one, otherwise in order.
     pub fn read(&self, pass: &ArchivePass<'_>, visitor: &dyn Visitor) -> Result<ArchiveContents> {
         match &self.tail {
             Some(tail) => read_by_index(self, tail, pass, visitor),

@@ -62,10 +62,10 @@ pub struct ArchiveContents {
     pub frames: FrameStatistics,
     /// Length of the tar stream in bytes, as far as it was read.
     pub tar_bytes: u64,
-    /// True if the archive was read to its end and no frame or entry was lost.
-    pub is_whole: bool,
+    /// True if all entries are known: the tar stream was read to its end, or the index lists them.
+    pub has_all_entries: bool,
     /// True if Firedancer wrote the archive, or the archive from which it was recompressed. Tar
-    /// headers or the index say so.
+    /// headers, the index and a bank file without stakes show this.
     pub is_from_firedancer: bool,
 }
 
@@ -132,20 +132,20 @@ impl OpenArchive {
             return work(Box::new(BufReader::with_capacity(SOURCE_PIECE_BYTES, stream)));
         };
         let piece_bytes = SOURCE_PIECE_BYTES as u64;
-        let piece = |number: u64| {
+        let piece_range = |number: u64| {
             let start = number.saturating_mul(piece_bytes);
             start..end.min(start.saturating_add(piece_bytes))
         };
-        let reading = ItemReader {
+        let item_reader = ItemReader {
             is_cold: &|range| reader.is_cold(range),
-            read: &|range: &Range<u64>, to| {
+            read: &|range: &Range<u64>, buf| {
                 self.io_policy.wait(range_bytes(range), progress);
-                reader.read(range, to).map(drop)
+                reader.read(range, buf).map(drop)
             },
             item_bytes_max: piece_bytes,
             ahead_bytes_max,
         };
-        read_ahead((0..end.div_ceil(piece_bytes)).map(piece), &reading, |pieces| {
+        read_ahead((0..end.div_ceil(piece_bytes)).map(piece_range), &item_reader, |pieces| {
             work(Box::new(PieceStream::new(pieces, |pieces, piece| {
                 let Some(next) = pieces.next() else {
                     piece.clear();
@@ -188,7 +188,7 @@ pub struct ArchiveInput {
 }
 
 impl ArchiveInput {
-    /// The archive in a file, named by the path's last component.
+    /// Creates an input from a file. The last component of its path is the archive's name.
     pub fn from_path(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         // The name is parsed leniently, because the rules check it later.
@@ -196,7 +196,7 @@ impl ArchiveInput {
         Self { path, name, source: None }
     }
 
-    /// An archive in any source. Errors show the source's path.
+    /// Creates an input from any source. Errors show the source's path.
     pub fn from_source(source: SharedSource, name: Option<ArchiveName>) -> Self {
         Self { path: source.path().to_path_buf(), name, source: Some(source) }
     }

@@ -51,14 +51,14 @@ impl<R: BufRead> Peeker<R> {
     }
 
     pub fn take(&mut self, count: usize, buf: &mut Vec<u8>) -> Result<()> {
-        self.pass(count as u64, |part| buf.extend_from_slice(part))
+        self.consume_in_parts(count as u64, |part| buf.extend_from_slice(part))
     }
 
     pub fn skip(&mut self, count: u64) -> Result<()> {
-        self.pass(count, |_| ())
+        self.consume_in_parts(count, |_| ())
     }
 
-    fn pass(&mut self, mut count: u64, mut on_part: impl FnMut(&[u8])) -> Result<()> {
+    fn consume_in_parts(&mut self, mut count: u64, mut on_part: impl FnMut(&[u8])) -> Result<()> {
         while count > 0 {
             let (part, _) = split_at_most(self.peek(1)?, to_usize(count));
             let step = part.len();

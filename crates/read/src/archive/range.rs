@@ -11,7 +11,7 @@ use super::source::PieceReader;
 /// Fills `buf` with tar bytes that begin at `offset_bytes`. The archive must have an index.
 ///
 /// # Errors
-/// The frames do not decode, or do not hold what the seek table says.
+/// The frames cannot be read, do not decode, or do not hold what the seek table says.
 pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut buf: &mut [u8]) -> Result<()> {
     let mismatch = || Error::damaged("the archive's index does not fit its frames");
     let mut frames = archive.tail.as_ref().map(|tail| tail.frames.as_slice()).unwrap_or_default().iter();

@@ -34,13 +34,14 @@ struct FrameExtent {
     content_bytes_max: u64,
 }
 
+/// Blocks between two checks for an interrupt.
 const BLOCKS_PER_CHECK: u64 = 1024;
 
 /// Walks a source to its end. Waits for bytes that have not arrived yet.
 ///
 /// # Errors
-/// It is not an archive, or cut off ([`Damaged`](slotpress_base::ErrorKind::Damaged)); it cannot be
-/// read; an interrupt.
+/// The source is no archive or is cut off ([`Damaged`](slotpress_base::ErrorKind::Damaged)), it
+/// cannot be read, or the walk is interrupted.
 pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut start = [0; BLOCK_LEN];
     let read = read_up_to(source, &mut start, 0)?;
@@ -240,9 +241,9 @@ pub(super) mod tests {
     #[test]
     fn a_last_frame_of_zeros_may_be_missing() {
         let bytes = &archives_of_several_compressions(&[1; 1387], 1462)[0];
-        let ends: Vec<usize> = (0..bytes.len()).filter(|cut| walk(&bytes[..*cut]).is_ok()).collect();
-        assert_eq!(ends.len(), 2, "before the last frame, and before the mark: {ends:?}");
-        assert!(ends.iter().all(|cut| has_all_but_zeros(bytes, *cut)));
+        let accepted_cuts: Vec<usize> = (0..bytes.len()).filter(|cut| walk(&bytes[..*cut]).is_ok()).collect();
+        assert_eq!(accepted_cuts.len(), 2, "before the last frame, and before the mark: {accepted_cuts:?}");
+        assert!(accepted_cuts.iter().all(|cut| has_all_but_zeros(bytes, *cut)));
     }
 
     #[test]

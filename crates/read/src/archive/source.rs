@@ -19,7 +19,7 @@ use slotpress_base::{Error, EscapePath, IoContext, IoHint, Result, range_bytes, 
 
 use crate::StagedFile;
 
-/// Bytes of a stream that are read at a time. Disks are faster with large reads, and pipes hold less.
+/// Bytes of a stream that are read at a time. Disks are faster with large reads; a pipe holds less.
 pub const SOURCE_PIECE_BYTES: usize = 1024 * 1024;
 
 /// Requests to a remote source, and the bytes that it sent.

@@ -14,7 +14,7 @@ use crate::archive::walk::{DECODED_PIECE_BYTES, DOWNLOAD_AGAIN_HINT, StreamPiece
 
 pub struct StreamDecoder<'a> {
     decoder: Box<dyn Read + Send + 'a>,
-    input: Arc<InputCount>,
+    input: Arc<InputState>,
     pool: BufferPool,
     counted_bytes: u64,
 }
@@ -58,16 +58,16 @@ impl Iterator for StreamDecoder<'_> {
     }
 }
 
-/// Number of bytes read. After a failed read, the error that follows is not the decoder's.
+/// Number of bytes read, and whether a read failed. If one did, the decoder's error is that of the read.
 #[derive(Default)]
-struct InputCount {
+struct InputState {
     bytes: AtomicU64,
     has_failed: AtomicBool,
 }
 
 struct CountingReader<R> {
     inner: R,
-    state: Arc<InputCount>,
+    state: Arc<InputState>,
 }
 
 impl<R: Read> Read for CountingReader<R> {

@@ -23,7 +23,7 @@ pub fn tail_read_offset(length_bytes: u64) -> u64 {
     length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
 }
 
-/// Limit on the seek table: twice what 450 GB of tar need in the smallest frames, each with a
+/// Limit on the seek table: twice what 450 GB of tar needs in the smallest frames, each with a
 /// skippable frame before it.
 const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
@@ -56,8 +56,9 @@ pub struct Tail {
 #[derive(Debug)]
 pub struct TailHashes {
     pub frames: Vec<FrameHash>,
-    /// Hash over the tail; stands for all bytes of the archive.
+    /// Hash over length and tail, and so over the hashes of all frames.
     pub root: Root,
+    /// Offset of the tail, which begins with the index.
     pub offset_bytes: u64,
 }
 
@@ -81,12 +82,12 @@ impl LastBytes<'_> {
     }
 
     fn seek_table(&mut self, length_bytes: u64) -> Result<Option<(Vec<SeekTableItem>, u64)>> {
-        let Some(footer_at) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
+        let Some(footer_offset) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
         self.get(tail_read_offset(length_bytes)..length_bytes)?;
-        let table_bytes = self.get(footer_at..length_bytes)?.first_chunk().and_then(seek_table_bytes);
+        let table_bytes = self.get(footer_offset..length_bytes)?.first_chunk().and_then(seek_table_bytes);
         let Some(table_bytes) = table_bytes.filter(|bytes| *bytes <= SEEK_TABLE_BYTES_MAX) else { return Ok(None) };
-        let table_at = length_bytes.checked_sub(table_bytes).ok_or_else(misfit_error)?;
-        Ok(Some((parse_seek_table(self.get(table_at..length_bytes)?)?, table_at)))
+        let table_offset = length_bytes.checked_sub(table_bytes).ok_or_else(misfit_error)?;
+        Ok(Some((parse_seek_table(self.get(table_offset..length_bytes)?)?, table_offset)))
     }
 }
 
@@ -99,15 +100,15 @@ impl Tail {
     /// itself or the file. Other kinds: the source cannot be read.
     pub fn read(source: &dyn Source) -> Result<Option<Self>> {
         let Some(length_bytes) = source.length_bytes() else { return Ok(None) };
-        let mut last = LastBytes { source, start: length_bytes, bytes: Vec::new() };
-        let Some((items, table_at)) = last.seek_table(length_bytes)? else { return Ok(None) };
+        let mut last_bytes = LastBytes { source, start: length_bytes, bytes: Vec::new() };
+        let Some((items, table_offset)) = last_bytes.seek_table(length_bytes)? else { return Ok(None) };
         let Some(frames) = data_frames(&items) else { return Ok(None) };
-        let index_at = frames.last().map_or(0, DataFrame::end_bytes);
-        let index_bytes = table_at.checked_sub(index_at).ok_or_else(misfit_error)?;
+        let index_offset = frames.last().map_or(0, DataFrame::end_bytes);
+        let index_bytes = table_offset.checked_sub(index_offset).ok_or_else(misfit_error)?;
         if index_bytes > INDEX_FRAME_BYTES_MAX {
             return Ok(None);
         }
-        let Some(mut index) = Index::parse_frame(last.get(index_at..table_at)?)? else { return Ok(None) };
+        let Some(mut index) = Index::parse_frame(last_bytes.get(index_offset..table_offset)?)? else { return Ok(None) };
         let content_bytes = frames.iter().map(|frame| u64::from(frame.content_bytes)).fold(0, u64::saturating_add);
         if index.tar_bytes() != content_bytes
             || items.last().map(|item| u64::from(item.compressed_bytes)) != Some(index_bytes)
@@ -117,12 +118,12 @@ impl Tail {
         let hashes = match std::mem::take(&mut index.hashes) {
             hashes if hashes.is_empty() => None,
             hashes if hashes.len() == frames.len() => {
-                let root = Root::new(length_bytes, [last.get(index_at..length_bytes)?]);
-                Some(TailHashes { frames: hashes, root, offset_bytes: index_at })
+                let root = Root::new(length_bytes, [last_bytes.get(index_offset..length_bytes)?]);
+                Some(TailHashes { frames: hashes, root, offset_bytes: index_offset })
             }
             _ => return Err(Error::damaged("the archive's index is damaged: not one hash for each frame")),
         };
-        Ok(Some(Self { index, hashes, frames, skippable_bytes: length_bytes.saturating_sub(index_at) }))
+        Ok(Some(Self { index, hashes, frames, skippable_bytes: length_bytes.saturating_sub(index_offset) }))
     }
 
     pub fn spans(&self) -> impl Iterator<Item = (DataFrame, FrameSpan)> + '_ {
@@ -185,8 +186,8 @@ pub fn check_hashes(
             continue;
         }
         progress.check()?;
-        let Range { start, .. } = range;
         if hash_range(source, &range, &mut piece)? != *hash {
+            let start = range.start;
             let why = format!("the frame at offset {start} does not match its hash");
             return Err(Error::damaged(why).with_hint("fetch it from another source").at_offset(start));
         }

@@ -1,4 +1,4 @@
-//! Finds the frames of a zstd stream from any maker by walking frame and block headers.
+//! Finds the frames of a zstd stream of any encoder by walking frame and block headers.
 //!
 //! A frame of bounded size is passed on whole, so that any worker can decode it. A larger one, such
 //! as the single frame that `zstd` and Agave up to 4.2 write, is decoded here piece by piece.
@@ -117,6 +117,7 @@ struct StreamedFrame {
     context: DCtx<'static>,
     /// Bytes that were read before the frame turned out to be large.
     buffered: Vec<u8>,
+    /// Number of buffered bytes that are decoded already.
     decoded_bytes: usize,
     offset_bytes: u64,
 }
@@ -208,7 +209,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
             let content_bytes = content.len();
             let mut output = OutBuffer::around_pos(&mut content, content_bytes);
             let decoded = frame.context.decompress_stream(&mut output, &mut input);
-            let missing_bytes = decoded.map_err(|code| decode_error(frame.offset_bytes, code))?;
+            let next_input_bytes = decoded.map_err(|code| decode_error(frame.offset_bytes, code))?;
             let used = input.pos();
             saturating_add_to(&mut compressed_bytes, used as u64);
             if is_prefix {
@@ -216,7 +217,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
             } else {
                 self.input.consume(used);
             }
-            is_end = missing_bytes == 0;
+            is_end = next_input_bytes == 0;
         }
         if is_end {
             self.streamed = None;

@@ -20,6 +20,7 @@ use crate::{Check, CheckMode, Snapshot, StorageRef, VerifyOptions};
 /// memory must not grow with them: a million owners take about 200 MB.
 const OWNERS_MAX: usize = 1_000_000;
 
+/// Owners that a worker counts before it merges its totals.
 const WORKER_OWNERS_MAX: usize = 16 * 1024;
 
 #[allow(missing_docs, reason = "the names say it")]
@@ -112,7 +113,7 @@ pub fn inspect_accounts(
         progress.warn(&format!("{}{others}: verify the input to see where", first.message));
     }
     let counted = tally.counted.into_inner();
-    if counted.has_too_many {
+    if counted.has_too_many_owners {
         return Err(Error::failed(format!("the accounts have more than {OWNERS_MAX} owners"))
             .with_hint("count the accounts of one owner"));
     }
@@ -137,7 +138,7 @@ pub fn inspect_accounts(
 struct CountedOwners {
     totals: RecordTotals,
     owners: HashMap<Address, RecordTotals>,
-    has_too_many: bool,
+    has_too_many_owners: bool,
     superseded_records: u64,
     superseded_bytes: u64,
 }
@@ -159,7 +160,7 @@ impl OwnerTally {
             let is_full = counted.owners.len() >= self.owners_max;
             match counted.owners.get_mut(&owner) {
                 Some(known) => known.add(&totals),
-                None if is_full => counted.has_too_many = true,
+                None if is_full => counted.has_too_many_owners = true,
                 None => drop(counted.owners.insert(owner, totals)),
             }
         }
@@ -223,15 +224,15 @@ mod tests {
     #[test]
     fn the_number_of_owners_is_limited() {
         let tally = OwnerTally { owner: None, owners_max: 4, counted: Mutex::default() };
-        for half in 0..2 {
+        for extra_bytes in 0..2 {
             let mut worker = tally.new_worker();
             for number in 1..=10 {
-                visit(worker.as_mut(), number, &vec![0; usize::from(number) * 100 + half], false);
+                visit(worker.as_mut(), number, &vec![0; usize::from(number) * 100 + extra_bytes], false);
                 visit(worker.as_mut(), number, &[0; 2000], true);
             }
         }
         let counted = tally.counted.into_inner();
         assert_eq!((counted.superseded_records, counted.superseded_bytes), (20, 20 * (136 + 2000)));
-        assert_eq!((counted.owners.len(), counted.has_too_many, counted.totals.accounts), (4, true, 20));
+        assert_eq!((counted.owners.len(), counted.has_too_many_owners, counted.totals.accounts), (4, true, 20));
     }
 }

@@ -95,7 +95,7 @@ pub struct ClientReading {
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct EntrySummary {
-    /// Number of storages it has.
+    /// Number of storages.
     pub storages: u64,
     /// Length of all storages, in bytes.
     pub storage_bytes: u64,
@@ -168,7 +168,7 @@ pub fn check_pair(full: &ArchiveInput, incremental: &ArchiveInput) -> Result<()>
     }
     let full_bank = front::read_bank(&full)?;
     let incremental_bank = front::read_bank(&incremental)?;
-    // The hash is at the end of the bank file.
+    // The snapshot hash is at the end of the bank file, which was not read.
     let hash = full.name.as_ref().map(|name| name.hash);
     let full = PairMember { hash, ..PairMember::from_archive(&full, full_bank.as_ref()) };
     let incremental = PairMember::from_archive(&incremental, incremental_bank.as_ref());
@@ -209,14 +209,14 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     let failures = Failures::new();
     let seen_slots = SeenSlots::default();
     let rules = ArchiveRules::from_archive(archive, archive.base_slot(), &seen_slots, &failures);
-    let inspector = Inspector { rules, has_tail: archive.tail.is_some() };
+    let inspector = Inspector { rules, has_index: archive.tail.is_some() };
     let total_bytes = if archive.tail.is_none() { archive.source.length_bytes() } else { None };
     progress.stage(Stage::Inspecting, total_bytes);
     let pass = ArchivePass::new(threads, progress).wanted_only(true);
-    let mut read = archive.read(&pass, &inspector)?;
-    let frames = frame_statistics(archive, &read);
-    let version = read.documents.version.clone().unwrap_or_default();
-    let bank_error = match &read.documents.bank {
+    let mut contents = archive.read(&pass, &inspector)?;
+    let frames = frame_statistics(archive, &contents);
+    let version = contents.documents.version.clone().unwrap_or_default();
+    let bank_error = match &contents.documents.bank {
         Some(Ok(parsed)) => parsed.end_error.as_ref(),
         Some(Err(error)) => Some(error),
         None => None,
@@ -224,8 +224,8 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     if let Some(error) = bank_error {
         return Err(error.clone());
     }
-    let (entries, bank) = inspector.rules.finish(archive, &mut read)?;
-    let mut summary = EntrySummary { tar_bytes: read.tar_bytes, ..EntrySummary::default() };
+    let (entries, bank) = inspector.rules.finish(archive, &mut contents)?;
+    let mut summary = EntrySummary { tar_bytes: contents.tar_bytes, ..EntrySummary::default() };
     entries.iter().for_each(|entry| summary.add(entry));
     let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
     let hash = bank.snapshot_hash();
@@ -234,7 +234,7 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     Ok(ArchiveInspection {
         path: archive.path().to_path_buf(),
         name_matches: archive.name.as_ref().map(matches_bank),
-        is_from_firedancer: read.is_from_firedancer,
+        is_from_firedancer: contents.is_from_firedancer,
         name: archive.name.clone(),
         format: archive.compression.name(),
         writer: index.map(|index| index.writer.clone()),
@@ -262,8 +262,8 @@ fn client_readings(failures: &Failures) -> Vec<ClientReading> {
 
 /// Returns statistics of the frames. With an index, they come from seek table and settings, since not
 /// all frames were read.
-fn frame_statistics(archive: &OpenArchive, read: &ArchiveContents) -> FrameStatistics {
-    let mut statistics = read.frames;
+fn frame_statistics(archive: &OpenArchive, contents: &ArchiveContents) -> FrameStatistics {
+    let mut statistics = contents.frames;
     if let Some(tail) = &archive.tail {
         let lengths = tail.frames.iter().map(|frame| u64::from(frame.content_bytes));
         statistics.content_bytes_max = lengths.max().unwrap_or_default();
@@ -276,7 +276,7 @@ fn frame_statistics(archive: &OpenArchive, read: &ArchiveContents) -> FrameStati
 
 struct Inspector<'a> {
     rules: ArchiveRules<'a>,
-    has_tail: bool,
+    has_index: bool,
 }
 
 impl Visitor for Inspector<'_> {
@@ -285,7 +285,7 @@ impl Visitor for Inspector<'_> {
         let is_document = match entry.kind {
             EntryKind::Version | EntryKind::BankFile(_) => true,
             // With an index, decoding the status cache is not worth the time.
-            EntryKind::StatusCache => !self.has_tail,
+            EntryKind::StatusCache => !self.has_index,
             _ => false,
         };
         Ok(EntryUse { is_document, ..EntryUse::default() })
@@ -304,8 +304,8 @@ impl Visitor for Inspector<'_> {
     }
 }
 
-/// Inspects a ledger without taking its lock: a validator may be running, and the result may be
-/// outdated at once.
+/// Inspects a ledger without taking its lock: a validator may be running, and the result may
+/// soon be outdated.
 ///
 /// # Errors
 /// There is no complete bank snapshot (of this slot), or one of its files cannot be read.
@@ -328,7 +328,7 @@ pub fn inspect_ledger(
     let file_bytes = snapshot.storages.iter().map(StorageFile::disk_bytes).sum();
     let split = snapshot.storages.iter().filter(|storage| storage.is_split());
     let split_storages = split.count() as u64;
-    let listed = snapshot.storages.len() as u64;
+    let listed_storages = snapshot.storages.len() as u64;
     let plan = Plan::new(snapshot, &PlanOptions::new(None, threads), progress)?;
     let lengths = plan.storages.iter().map(|storage| storage.content_bytes);
     Ok(LedgerInspection {
@@ -338,7 +338,7 @@ pub fn inspect_ledger(
         storages: plan.storages.len() as u64,
         file_bytes,
         storage_bytes: lengths.sum(),
-        emptied_storages: listed.saturating_sub(plan.storages.len() as u64),
+        emptied_storages: listed_storages.saturating_sub(plan.storages.len() as u64),
         is_in_use,
         bank: BankFields::from_bank(&plan.bank),
     })

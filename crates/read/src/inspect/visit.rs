@@ -1,4 +1,4 @@
-//! Passes the newest version of every account to one visitor per worker.
+//! Passes the newest version of every account to a visitor. Each worker has its own.
 
 #![warn(missing_docs)]
 
@@ -136,7 +136,7 @@ impl<F, V: AccountVisitor> StateWorker for AccountVisitWorker<'_, F, V> {
             address: Address(header.pubkey),
             owner: Address(header.owner),
             lamports: header.lamports,
-            is_executable: header.executable == 1,
+            is_executable: header.executable != 0,
             data: record.data,
             slot: storage.slot,
         };

@@ -19,6 +19,7 @@ use crate::archive::front::was_recompressed_from_firedancer;
 use crate::archive::visit::ReadFault;
 use crate::{AccountsPass, ArchiveContents, EntryUse, RecordVisitor, SeenFrame, Visitor};
 
+/// Slots of all storages that were seen in the archives of a state.
 pub type SeenSlots = Mutex<HashSet<u64>>;
 
 pub struct ArchiveRules<'a> {
@@ -34,7 +35,7 @@ pub struct ArchiveRules<'a> {
 }
 
 impl<'a> ArchiveRules<'a> {
-    /// Makes the rules for an archive that is read in order. If `base_slot` is given, only storages
+    /// Creates the rules for an archive that is read in order. If `base_slot` is given, only storages
     /// of newer slots are allowed.
     pub fn new(
         base_slot: Option<u64>,
@@ -135,32 +136,36 @@ impl<'a> ArchiveRules<'a> {
         failures.add(rule, "1024 zero bytes, then nothing", found)
     }
 
-    /// Makes the checks at the end of the archive. Returns its entries and its bank file. Sets
-    /// `read.is_from_firedancer`.
-    pub fn finish(&self, archive: &OpenArchive, read: &mut ArchiveContents) -> Result<(Vec<Entry>, Option<BankFile>)> {
+    /// Runs the checks at the end of the archive, and returns its entries and its bank file. Completes
+    /// `contents.is_from_firedancer`.
+    pub fn finish(
+        &self,
+        archive: &OpenArchive,
+        contents: &mut ArchiveContents,
+    ) -> Result<(Vec<Entry>, Option<BankFile>)> {
         if !self.is_by_index {
             let watch = self.frames.lock();
-            // In a stream, no index is searched for.
+            // The index of a stream is not read.
             if watch.has_index && !archive.source.is_stream() && !self.failures.has(Rule::Index) {
                 let found = "an index without a seek table that fits";
                 self.failures.add(Rule::Index, "an index and its seek table", found)?;
             }
-            read.frames.frames = watch.frame_count;
+            contents.frames.frames = watch.frame_count;
         }
-        let (entries, bank) = self.finish_entries(read)?;
+        let (entries, bank) = self.finish_entries(contents)?;
         judge_name(archive, bank.as_ref(), self.failures)?;
-        read.is_from_firedancer |= archive.tail.as_ref().is_some_and(was_recompressed_from_firedancer);
+        contents.is_from_firedancer |= archive.tail.as_ref().is_some_and(was_recompressed_from_firedancer);
         Ok((entries, bank))
     }
 
-    /// Makes the checks of [`finish`](Self::finish) except the checks of frames and name, which do not
+    /// Runs the checks of [`finish`](Self::finish) except the checks of frames and name, which do not
     /// apply to a stream without a name.
-    pub fn finish_entries(&self, read: &mut ArchiveContents) -> Result<(Vec<Entry>, Option<BankFile>)> {
+    pub fn finish_entries(&self, contents: &mut ArchiveContents) -> Result<(Vec<Entry>, Option<BankFile>)> {
         let entries = std::mem::take(&mut *self.entries.lock());
-        entries.finish(read.is_whole, self.failures)?;
-        let bank = judge_documents(std::mem::take(&mut read.documents), entries.bank_slot, self.failures)?;
+        entries.finish(contents.has_all_entries, self.failures)?;
+        let bank = judge_documents(std::mem::take(&mut contents.documents), entries.bank_slot, self.failures)?;
         entries.judge_shared_slot(bank.as_ref(), self.failures)?;
-        read.is_from_firedancer |= bank.as_ref().is_some_and(BankFile::lacks_stakes);
+        contents.is_from_firedancer |= bank.as_ref().is_some_and(BankFile::lacks_stakes);
         Ok((entries.entries, bank))
     }
 }
@@ -202,7 +207,7 @@ impl Visitor for ArchiveRules<'_> {
                 self.failures.skip(Check::Entries, reason);
             }
             self.failures.skip(Check::Records, reason);
-            self.failures.lose_accounts();
+            self.failures.set_lost_accounts();
         }
         Ok(())
     }

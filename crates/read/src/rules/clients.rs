@@ -24,9 +24,9 @@ pub fn client_names(clients: &[SnapshotClient]) -> Vec<String> {
 /// Names the clients that statements are about. If all versions of Agave have the same statement, they
 /// share one.
 pub fn merge_versions<T: PartialEq>(statements: Vec<(SnapshotClient, T)>) -> Vec<(String, T)> {
-    let find = |client| statements.iter().find(|(other, _)| *other == client).map(|(_, statement)| statement);
-    let first = find(Agave42);
-    let are_equal = first.is_some() && SnapshotClient::AGAVE.into_iter().all(|client| find(client) == first);
+    let statement_of = |client| statements.iter().find(|(other, _)| *other == client).map(|(_, statement)| statement);
+    let first = statement_of(Agave42);
+    let are_equal = first.is_some() && SnapshotClient::AGAVE.into_iter().all(|client| statement_of(client) == first);
     let mut merged = Vec::new();
     for (client, statement) in statements {
         match client {
@@ -55,7 +55,7 @@ pub fn clients_that_read(compression: ArchiveCompression) -> Vec<SnapshotClient>
     SnapshotClient::JUDGED_BY_DEFAULT.into_iter().filter(reads).collect()
 }
 
-/// Names a client of which no version reads archives of this compression. `None` if all clients do.
+/// Names a client of which no version reads archives of this compression; `None` if there is none.
 pub fn excluded_client(compression: ArchiveCompression) -> Option<&'static str> {
     let readers = clients_that_read(compression);
     let missing = SnapshotClient::JUDGED_BY_DEFAULT.into_iter().find(|client| !readers.contains(client))?;
@@ -77,7 +77,7 @@ pub fn describe_readers(compression: ArchiveCompression) -> Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClientVerdict {
-    /// The client that gives the verdict.
+    /// The client whose verdict this is.
     pub client: SnapshotClient,
     /// True if the client loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,

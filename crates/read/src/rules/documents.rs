@@ -1,6 +1,6 @@
-//! Checks version, bank file and status cache: that they parse to their last byte, and agree with
-//! each other, with the archive's name, and with its storages; and what clients require of bank file
-//! and status cache to continue the chain. No I/O.
+//! Checks that version, bank file and status cache parse to their last byte, and agree with each other
+//! and with the archive's name. Also checks what clients require of bank file and status cache to
+//! continue the chain. No I/O.
 
 use slotpress_base::{Error, ErrorKind, Result};
 use slotpress_format::{
@@ -160,7 +160,7 @@ pub fn judge_root(expected: Option<Root>, root: Option<Root>, failures: &Failure
     failures.add(Rule::RootNotExpected, format!("root {expected}"), found)
 }
 
-/// Returns the rule for which no version of Agave loads a state with this bank file.
+/// Returns the rule, if there is one, that this bank file breaks and no version of Agave tolerates.
 pub fn rule_against_agave(bank: &BankFile) -> Option<Rule> {
     match (bank.lacks_stakes(), bank.hashes_per_tick) {
         (true, _) => Some(Rule::NoStakes),
@@ -190,7 +190,7 @@ fn judge_client_requirements(bank: &BankFile, failures: &FailuresAt<'_>) -> Resu
         Some(hash) => failures.add(Rule::BankHash, hash, bank.hash)?,
         None => failures.add(Rule::BankHash, "a last blockhash, which it covers", "none")?,
     }
-    // Agave takes leader and stakes from the bank file. Firedancer takes them from the accounts,
+    // Agave reads leader and stakes from the bank file. Firedancer derives them from the accounts,
     // and wrote none before September 2026.
     let scheduled_leader = if bank.lacks_stakes() {
         let expected = "the vote accounts and delegations of the state";

@@ -115,16 +115,17 @@ impl EntryChecker {
         }
     }
 
-    /// Remembers the slot of a storage; returns true if another storage has the same. Firedancer wrote several storages of the bank's slot
-    /// before September 2026: [`Self::judge_shared_slot`] decides on these when the bank file is known.
+    /// Remembers the slot of a storage. Returns true if another storage has the same slot, unless both
+    /// are of the bank's slot, as Firedancer wrote them before September 2026:
+    /// [`Self::judge_shared_slot`] decides on these when the bank file is known.
     fn add_storage_slot(&mut self, slot: u64, id: u32, seen_slots: &mut HashSet<u64>) -> bool {
-        let is_new = self.bank_slot == Some(slot) && self.ids_of_bank_slot.insert(id);
-        let is_other = !seen_slots.insert(slot);
-        if is_other && is_new && self.ids_of_bank_slot.len() > 1 {
+        let is_new_id = self.bank_slot == Some(slot) && self.ids_of_bank_slot.insert(id);
+        let is_slot_taken = !seen_slots.insert(slot);
+        if is_slot_taken && is_new_id && self.ids_of_bank_slot.len() > 1 {
             self.second_id = self.second_id.or(Some(id));
             return false;
         }
-        is_other
+        is_slot_taken
     }
 
     /// Reports several storages of the bank's slot: as [`Rule::SharedSlot`] if the bank file holds
@@ -139,16 +140,16 @@ impl EntryChecker {
         }
     }
 
-    /// Makes the checks at the end of the archive. Required entries must be present if all entries
-    /// could be read (`is_whole`).
-    pub fn finish(&self, is_whole: bool, failures: &Failures) -> Result<()> {
+    /// Runs the checks at the end of the archive. Required entries must be present if all entries could
+    /// be read (`has_all_entries`).
+    pub fn finish(&self, has_all_entries: bool, failures: &Failures) -> Result<()> {
         let required = [
             (self.has_version, "version"),
             (self.has_status_cache, "snapshots/status_cache"),
             (self.bank_slot.is_some(), "snapshots/<slot>/<slot>"),
         ];
         for (has_entry, name) in required {
-            if is_whole && !has_entry {
+            if has_all_entries && !has_entry {
                 failures.at(FailurePlace::entry(name)).add(Rule::MissingEntry, "an entry", "none")?;
             }
         }
@@ -178,7 +179,7 @@ mod tests {
         Entry { kind: EntryKind::Storage { slot, id }, content_bytes }
     }
 
-    /// Makes a checker for a bank of slot 9, which has seen these entries.
+    /// Creates a checker for a bank of slot 9, which has seen these entries.
     fn checker_after(entries: &[Entry], seen_slots: &[u64], failures: &Failures) -> EntryChecker {
         let mut checker = EntryChecker { bank_slot: Some(9), ..EntryChecker::new(None) };
         let mut seen_slots: HashSet<u64> = seen_slots.iter().copied().collect();

@@ -89,7 +89,7 @@ impl Failure {
         error.cause()?.downcast_ref()
     }
 
-    /// Makes a failure that expects [`Rule::expected`], if that exists.
+    /// Creates a failure. Its expected value is [`Rule::expected`].
     fn new(rule: Rule, place: FailurePlace, found: String) -> Self {
         Self {
             check: rule.check(),
@@ -102,7 +102,7 @@ impl Failure {
         }
     }
 
-    /// Makes the failure of an archive that every client refuses. `None` if a client loads it.
+    /// Creates the failure of an archive that every client refuses. `None` if a client loads it.
     pub(crate) fn from_verdicts(verdicts: &[ClientVerdict]) -> Option<Self> {
         let refusals = verdicts.iter().map(|verdict| Some((verdict.client, verdict.because?)));
         let lines = merge_versions(refusals.collect::<Option<_>>()?).into_iter();
@@ -209,11 +209,11 @@ impl Failures {
         }
     }
 
-    /// Fails if every client refuses a rule that is broken, although each is normal for a client.
+    /// Fails if no client loads the archive, although each broken rule is normal for some client.
     pub fn require_client(&self) -> Result<()> {
         let broken = self.broken_rules();
-        let tolerated = broken.keys().copied().filter(|rule| rule.is_version_specific());
-        match Failure::from_verdicts(&verdicts(tolerated, &SnapshotClient::JUDGED_BY_DEFAULT)) {
+        let version_specific = broken.keys().copied().filter(|rule| rule.is_version_specific());
+        match Failure::from_verdicts(&verdicts(version_specific, &SnapshotClient::JUDGED_BY_DEFAULT)) {
             Some(failure) => Err(failure.to_error()),
             None => Ok(()),
         }
@@ -229,7 +229,7 @@ impl Failures {
     }
 
     /// Records that some accounts could not be read, so the state cannot be judged.
-    pub fn lose_accounts(&self) {
+    pub fn set_lost_accounts(&self) {
         self.inner.lock().has_lost_accounts = true;
     }
 
@@ -249,8 +249,8 @@ impl Failures {
             inner.failures.push(failure);
         }
         for (rule, count) in other.per_rule {
-            let known = inner.per_rule.entry(rule).or_default();
-            *known = known.saturating_add(count);
+            let total = inner.per_rule.entry(rule).or_default();
+            *total = total.saturating_add(count);
         }
         for (check, why) in other.skipped {
             inner.skipped.entry(check).or_insert(why);

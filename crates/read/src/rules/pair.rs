@@ -47,8 +47,8 @@ impl<'a> From<&'a ArchiveInput> for PairMember<'a> {
     }
 }
 
-/// Judges whether a full and an incremental archive are a pair, as far as they are known. Every
-/// command that takes a pair calls this, and calls it again when it knows more.
+/// Judges whether a full and an incremental archive are a pair, as far as is known. Every
+/// command that reads a pair calls this, and calls it again when it knows more.
 ///
 /// # Errors
 /// The caller's mistake: the archives are swapped or of the same kind, or the incremental archive

@@ -1,4 +1,4 @@
-//! Compares the state of the accounts with the bank file. Pure.
+//! Compares the state of the accounts with the bank file. No I/O.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ use crate::state::well_known::WellKnownAccounts;
 /// stakes.
 pub fn judge_state(
     state: &StateSum,
-    known: &WellKnownAccounts,
+    well_known: &WellKnownAccounts,
     stakes: &StakeAccounts,
     bank: &BankFile,
     failures: &Failures,
@@ -25,7 +25,7 @@ pub fn judge_state(
     if state.lamports != u128::from(bank.capitalization) {
         failures.add(Rule::Capitalization, bank.capitalization, state.lamports)?;
     }
-    let history = known.get(&SLOT_HISTORY).filter(|account| account.lamports > 0);
+    let history = well_known.get(&SLOT_HISTORY).filter(|account| account.lamports > 0);
     match history.map(|account| parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))) {
         None => failures.add(Rule::SlotHistory, "the account of that address", "none")?,
         Some(Err(error)) => failures.at(FailurePlace::default()).add_error(Rule::SlotHistory, &error)?,
@@ -42,7 +42,7 @@ pub fn judge_state(
     if bank.lacks_stakes() {
         return Ok(());
     }
-    judge_slot_time(known, bank, failures)?;
+    judge_slot_time(well_known, bank, failures)?;
     stakes.judge(&bank.stakes, failures)
 }
 
@@ -55,8 +55,8 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, failures
         let expected = format!("slot {} as the newest of the slot history", bank.slot);
         return failures.add(Rule::CachedSlots, expected, found);
     }
-    let known: HashSet<u64> = history.iter().copied().collect();
-    if let Some(slot) = cached.iter().find(|slot| !known.contains(slot)) {
+    let slots_of_history: HashSet<u64> = history.iter().copied().collect();
+    if let Some(slot) = cached.iter().find(|slot| !slots_of_history.contains(slot)) {
         return failures.add(Rule::CachedSlots, "slots of the slot history", format!("slot {slot}"));
     }
     let cached: HashSet<u64> = cached.iter().copied().collect();
@@ -73,9 +73,9 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, failures
 
 /// Compares the duration of slots with the active features that make them shorter. A feature takes
 /// effect in the epoch after its activation.
-fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, failures: &Failures) -> Result<()> {
+fn judge_slot_time(well_known: &WellKnownAccounts, bank: &BankFile, failures: &Failures) -> Result<()> {
     let is_effective = |feature: &[u8; 32]| {
-        let account = accounts.get(feature).filter(|account| account.owner == FEATURE && account.data.len() >= 9);
+        let account = well_known.get(feature).filter(|account| account.owner == FEATURE && account.data.len() >= 9);
         let slot = account.and_then(|account| parse_feature(&account.data).ok().flatten());
         slot.is_some_and(|slot| slot <= bank.slot && bank.epoch_at(slot) < bank.epoch())
     };

@@ -19,7 +19,7 @@ pub struct ArchiveVerdict<'a> {
     pub archive: &'a ListedArchive,
     /// Full archive on which the archive builds, as far as it could be used.
     pub base: ArchiveBase<'a>,
-    /// Report on the archive, or the error for which it could not be verified. The report on an
+    /// Report on the archive, or the error because of which it could not be verified. The report on an
     /// incremental archive is about the pair. An error of the kind [`ErrorKind::Damaged`] means
     /// that the file is no archive.
     pub report: Result<VerifyReport>,
@@ -69,7 +69,7 @@ impl<'a> ArchiveBase<'a> {
         let mut fulls = all.iter().filter(|full| full.is_full() && full.name.slot == slot);
         match (fulls.clone().find(|full| !damaged.contains(&full.path())), fulls.next()) {
             (Some(good), _) => Self::Good(good),
-            (None, Some(damaged)) => Self::Damaged(&damaged.name),
+            (None, Some(full)) => Self::Damaged(&full.name),
             (None, None) => Self::Missing,
         }
     }
@@ -134,7 +134,8 @@ impl CatalogVerdict {
 }
 
 /// Verifies the archives and the unusable files of a catalog, each full archive before the
-/// incremental ones that build on it. Passes each verdict to `on_verdict` at once. `open` opens an
+/// incremental ones that build on it. Passes each verdict to `on_verdict` as soon as it is
+/// known. `open` opens an
 /// archive, perhaps more than once. With [`CheckMode::State`], parts of the archive are read again.
 ///
 /// # Errors

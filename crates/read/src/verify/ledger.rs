@@ -111,7 +111,7 @@ fn plan_storages(
     failures: &Failures,
 ) -> Result<Plan> {
     // Slots of storages that were reported as missing: several lists may name a slot.
-    let mut missing: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
+    let mut missing_slots: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
     let mut expected = format!("a file in {}, as the bank file says", snapshot.describe_roots());
     if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
         expected += "; or the base slot, if this is an incremental archive";
@@ -119,10 +119,10 @@ fn plan_storages(
     let plan_options = PlanOptions::new(base_slot, job.options.threads);
     Plan::new_with_faults(snapshot, &plan_options, job.progress, &mut |fault| {
         if !fault.is_missing {
-            failures.lose_accounts();
+            failures.set_lost_accounts();
             return failures.at(FailurePlace::storage(fault.slot, fault.id)).add_error(Rule::Ledger, &fault.error);
         }
-        let is_new = missing.len() < MISSING_MAX && missing.insert(fault.slot);
+        let is_new = missing_slots.len() < MISSING_MAX && missing_slots.insert(fault.slot);
         if is_new { add_missing(fault.slot, fault.id, &expected, failures) } else { Ok(()) }
     })
 }
@@ -139,7 +139,7 @@ fn judge_storages_list(snapshot: &BankSnapshot, failures: &Failures) -> Result<(
 }
 
 fn add_missing(slot: u64, id: u64, expected: impl ToString, failures: &Failures) -> Result<()> {
-    failures.lose_accounts();
+    failures.set_lost_accounts();
     failures.at(FailurePlace::storage(slot, id)).add(Rule::MissingStorage, expected, "none")
 }
 

@@ -1,7 +1,7 @@
 //! Verifies an archive or a ledger, before a validator has to load it.
 //!
-//! Six checks in order: frames, entries, name, bank, records, state. Collects all independent
-//! failures with their places. Writes nothing, except a temporary file if memory does not suffice.
+//! Runs six checks: frames, entries, name, bank, records, state. Collects all independent failures with
+//! their places. Writes nothing, except a temporary file if memory does not suffice.
 //!
 //! An archive is read once ([`archive`](crate::archive)). The [`rules`](crate::rules) are applied,
 //! and records are hashed and logged ([`state`](crate::state)). Superseded records are read again
@@ -29,7 +29,7 @@ use crate::verify::part::JudgedPart;
 use crate::{ArchiveInput, Failures, RATIO_UPPER_ESTIMATE, SeenSlots, Snapshot, VerifyReport, judge_pair};
 
 /// Verifies a snapshot. Damage is not an error: the report says what is wrong, and
-/// [`VerifyReport::require_ok`] makes an error of it. A ledger's lock is held during the call.
+/// [`VerifyReport::require_ok`] turns it into an error. A ledger's lock is held during the call.
 ///
 /// # Errors
 /// An archive or a file cannot be read; the ledger is in use; the disk has no room for the log of
@@ -50,7 +50,7 @@ pub(crate) fn read_snapshot(snapshot: &Snapshot, job: VerifyJob<'_>) -> Result<V
 /// is known to supersede. Also returns the bank file, if it could be read.
 ///
 /// # Errors
-/// As [`verify`], and the errors of the visitor.
+/// Those of [`verify`], and the errors of the visitor.
 pub fn verify_with_visitor(
     snapshot: &Snapshot,
     options: &VerifyOptions,
@@ -74,7 +74,7 @@ fn read_archives(
     }
     let is_incremental = archive.name.as_ref().is_some_and(|name| name.base_slot.is_some());
     job.options.require_whole_state(is_incremental && incremental.is_none())?;
-    // The newer archive first: older versions of its accounts need not be hashed.
+    // The newer archive is read first, so that older versions of its accounts need not be hashed.
     let archives: Vec<&ArchiveInput> = incremental.into_iter().chain([archive]).collect();
     let options = job.options;
     let mut accounts = new_state_builder(&job, estimate_unpacked_bytes(&archives)?)?;

@@ -52,8 +52,8 @@ impl JudgedPart {
         let wanted_only = options.quick && options.expect_roots.is_empty();
         let pass = ArchivePass::new(options.threads, progress).wanted_only(wanted_only);
         let read = archive.read(&pass.newest_first(true).check_hashes(true), &rules);
-        let mut read = read.map_err(|error| error.with_place_if_damaged(archive.path().escaped()))?;
-        let (entries, bank) = rules.finish(&archive, &mut read)?;
+        let mut contents = read.map_err(|error| error.with_place_if_damaged(archive.path().escaped()))?;
+        let (entries, bank) = rules.finish(&archive, &mut contents)?;
         if let Some(why) = options.state_skip_reason() {
             failures.skip(Check::Records, why);
         }
@@ -69,12 +69,12 @@ impl JudgedPart {
                 path: archive.path().to_path_buf(),
                 root: archive.root(),
                 first_storage,
-                is_from_firedancer: read.is_from_firedancer,
+                is_from_firedancer: contents.is_from_firedancer,
             },
             failures,
             storage_count: u32::try_from(storages.count()).unwrap_or(u32::MAX),
-            tar_bytes: read.tar_bytes,
-            frames: read.frames.frames,
+            tar_bytes: contents.tar_bytes,
+            frames: contents.frames.frames,
             bank,
             storages: StorageReader::Archive(Box::new(archive)),
             has_index,

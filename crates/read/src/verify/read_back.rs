@@ -13,7 +13,7 @@ use crate::{
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ReadBackReport {
-    /// Number of storages it has.
+    /// Number of storages.
     pub storages: u64,
     /// Number of accounts in the state; `None` if the state was not checked.
     pub accounts: Option<u64>,
@@ -51,16 +51,16 @@ pub fn read_back_archive(
     let report = verify(&snapshot, &options, &without_steps(progress))?;
     let Some(failure) = find_own_failure(&report, base) else { return Ok(ReadBackReport::new(&report)) };
     let name = archive.name.as_ref().map_or_else(|| archive.path.escaped(), ToString::to_string);
-    let (how, hint) = match base {
+    let (read_back_on, hint) = match base {
         Some(base) => (format!(", read back on {},", base.path.escaped()), PAIR_HINT),
-        None => (String::new(), HINT),
+        None => (String::new(), ARCHIVE_HINT),
     };
-    let message = format!("the archive of {name}{how} is not valid, and was removed");
+    let message = format!("the archive of {name}{read_back_on} is not valid, and was removed");
     Err(failure.to_error().with_place(message).with_hint(hint))
 }
 
 /// Finds a failure that slotpress caused. Deviations that are normal for the client that wrote the
-/// source are kept, and are no such failure. The full archive may not have its name yet.
+/// source do not count, because the result keeps them. The full archive may not have its name yet.
 fn find_own_failure<'a>(report: &'a VerifyReport, base: Option<&ArchiveInput>) -> Option<&'a Failure> {
     let is_caused_here = |failure: &&Failure| {
         let is_in_base = base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
@@ -88,5 +88,5 @@ impl ReadBackReport {
     }
 }
 
-const HINT: &str = "verify the ledger: if it is valid, suspect the disk or the memory";
+const ARCHIVE_HINT: &str = "verify the ledger: if it is valid, suspect the disk or the memory";
 const PAIR_HINT: &str = "verify the full archive and the ledger: if both are valid, suspect the disk or the memory";

@@ -85,7 +85,7 @@ pub struct VerifyReport {
 pub struct Counts {
     /// Length in bytes of the archives; for a ledger, of the storages that an archive would hold.
     pub input_bytes: u64,
-    /// Length in bytes of the tar streams; for a ledger, of the stream that archiving would give.
+    /// Length in bytes of the tar streams; for a ledger, of the stream that archiving would write.
     pub tar_bytes: u64,
     /// Number of frames with tar data; 0 for a ledger.
     pub frames: u64,
@@ -111,7 +111,7 @@ pub struct Counts {
 }
 
 impl VerifyReport {
-    /// Makes a report with the verdicts of `clients`. With `asked`, deviations that all these tolerate
+    /// Creates a report with the verdicts of `clients`. With `asked`, deviations that all these tolerate
     /// are warnings.
     pub(crate) fn from_failures(
         failures: Failures,

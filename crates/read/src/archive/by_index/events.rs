@@ -35,7 +35,7 @@ pub(super) struct FrameEvents<'a, 'w, 'r> {
     pub documents: DocumentReader,
     pub next_entry: usize,
     pub entry_use: EntryUse,
-    pub next_frame: Option<Sender<UnfinishedEntry>>,
+    pub to_next: Option<Sender<UnfinishedEntry>>,
     /// An error of the sink or of a document's thread, as opposed to a contradiction of the index.
     pub consumer_error: Option<Error>,
 }
@@ -105,9 +105,9 @@ impl<'a> FrameEvents<'a, '_, '_> {
         let mut records = if self.entry_use.storage.is_some() { self.worker.records.as_mut() } else { None };
         let walker = &mut self.worker.walker;
         // The worker of the next frame may be waiting for the walker. Walking over record headers
-        // is cheap, so that is done first, and the records are visited after the walker was sent.
-        let next_frame = if is_unfinished && records.is_some() { self.next_frame.take() } else { None };
-        let mut next = next_frame.map(|next_frame| (next_frame, walker.clone()));
+        // is cheap, so it is done first, and the records are visited after the walker was sent.
+        let to_next = if is_unfinished && records.is_some() { self.to_next.take() } else { None };
+        let mut next = to_next.map(|to_next| (to_next, walker.clone()));
         let mut sink = if self.entry_use.is_for_sink { self.sink.as_mut() } else { None };
         for piece in bytes.chunks(CONTENT_PIECE_BYTES) {
             if let Some(sink) = &mut sink {
@@ -121,9 +121,9 @@ impl<'a> FrameEvents<'a, '_, '_> {
             }
             offset_bytes = offset_bytes.saturating_add(piece.len() as u64);
         }
-        if let (Some((next_frame, next_walker)), Some(records)) = (next, records) {
+        if let (Some((to_next, next_walker)), Some(records)) = (next, records) {
             // Fails only if the next frame was lost.
-            let _ = next_frame.send(UnfinishedEntry::Records(Box::new(next_walker)));
+            let _ = to_next.send(UnfinishedEntry::Records(Box::new(next_walker)));
             walker.feed(bytes, records.as_mut());
         }
         Ok(())
@@ -141,17 +141,17 @@ impl<'a> FrameEvents<'a, '_, '_> {
         Ok(())
     }
 
-    /// Ends the frame, and hands a document that continues to the worker of the next frame.
+    /// Ends the frame. Sends an unfinished document to the worker of the next frame.
     pub fn suspend(&mut self) -> Result<()> {
-        let last = self.next_entry.checked_sub(1).and_then(|last| self.entries.get(last));
+        let last = self.next_entry.checked_sub(1).and_then(|number| self.entries.get(number));
         if let (Some(sink), Some(entry)) = (self.wanted_sink(), last) {
             sink.end(entry)?;
         }
         if self.documents.is_reading()
-            && let Some(next_frame) = self.next_frame.take()
+            && let Some(to_next) = self.to_next.take()
         {
             let documents = Box::new(std::mem::take(&mut self.documents));
-            let _ = next_frame.send(UnfinishedEntry::Document(documents));
+            let _ = to_next.send(UnfinishedEntry::Document(documents));
         }
         Ok(())
     }
