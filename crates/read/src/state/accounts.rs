@@ -56,7 +56,7 @@ pub struct StateBuilder {
 }
 
 impl StateBuilder {
-    /// Starts an empty state. `storages_bytes` is the expected length of all storages. A log that does
+    /// Creates an empty state. `storages_bytes` is the expected length of all storages. A log that does
     /// not fit in memory is spilled into `spill_dir`.
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
         let room_bytes = estimate_records(storages_bytes).saturating_mul(ITEM_BYTES);
@@ -110,7 +110,7 @@ impl StateBuilder {
         self.slots.read().len() as u32
     }
 
-    /// Makes a table of all accounts so far, if memory suffices. Their versions in the next archive are
+    /// Builds a table of all accounts so far, if memory suffices. Their versions in the next archive are
     /// older, and are skipped.
     pub fn begin_older_archive(&mut self, threads: usize) -> Result<()> {
         let first_older_storage = self.storage_count();
@@ -217,8 +217,8 @@ impl StateBuilder {
         read_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
     ) -> Result<()> {
         let superseded = &self.mark_superseded(threads)?;
-        let hash = bank.is_some() && failures.skip_reason(Check::State).is_none();
-        read_all(Task::Visit { visitor, superseded, hash })?;
+        let is_hashed = bank.is_some() && failures.skip_reason(Check::State).is_none();
+        read_all(Task::Visit { visitor, superseded, is_hashed })?;
         self.judge(bank, failures)
     }
 

@@ -1,4 +1,4 @@
-//! Makes fingerprints: short names of accounts, which are valid for one run and unpredictable.
+//! Computes fingerprints: short identifiers of accounts, unpredictable and valid for one run.
 //!
 //! A fingerprint has three parts of 32 bits. Each part is a multilinear hash with its own random
 //! key (Lemire and Kaser, "Strongly universal string hashing is fast"): each of the eight 32-bit
@@ -9,7 +9,7 @@
 //! 2^-96. The probability that any two of n accounts collide is below n² / 2^97, which is 6e-12 for
 //! a billion. A collision can only make a sound archive look damaged, or hide a difference by
 //! chance: without the key, an attacker cannot choose pubkeys that collide. Hashing takes a tenth
-//! of the time of a cryptographic hash, which would give no more safety: fingerprints are never
+//! of the time of a cryptographic hash, which would not be safer: fingerprints are never
 //! shown, so the key cannot be learned.
 
 use std::fs::File;
@@ -83,7 +83,7 @@ mod tests {
         let keys: HashSet<[u8; 32]> = similar_keys().collect();
         let fingerprints: HashSet<Fingerprint> = keys.iter().map(|key| fingerprinter.fingerprint(key)).collect();
         assert_eq!(fingerprints.len(), keys.len());
-        // The first bits choose a partition: each of 64 partitions gets about 900 fingerprints.
+        // The first bits choose a partition: each of 64 partitions has about 900 fingerprints.
         let mut parts: HashMap<u32, u32> = HashMap::new();
         fingerprints.iter().for_each(|Fingerprint([first, ..])| *parts.entry(first >> 26).or_default() += 1);
         assert_eq!(parts.len(), 64);

@@ -3,8 +3,8 @@
 //! If the newest storages are read first, a record of an account that was seen before is usually an
 //! older version. A table has a bit for each account that was seen, which the fingerprint chooses.
 //! Accounts may share a bit, so some records are kept by mistake. Superseded records that were not
-//! kept, because memory was full or an older version was read first, are read again. The table affects only the amount
-//! of work, not the result.
+//! kept, because memory was full or an older version was read first, are read again. The table
+//! affects only the amount of work, not the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -71,6 +71,7 @@ impl KeptRecords {
         }
     }
 
+    /// Removes the kept records from `superseded`, and passes them to `on_record`.
     pub fn take_from(&self, superseded: &mut Vec<RecordVersion>, on_record: &mut dyn FnMut(&RecordHeader, &[u8])) {
         let kept = self.kept.lock();
         superseded.retain(|version| {

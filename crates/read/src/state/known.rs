@@ -10,14 +10,14 @@ const KNOWN_BUCKET_ITEMS: usize = 4;
 pub struct KnownPartition {
     sorted: Vec<Fingerprint>,
     starts: Vec<u32>,
-    /// Number of first fingerprint bits that choose the partition, and of the next ones that choose
-    /// the bucket.
+    /// Number of leading fingerprint bits that choose the partition.
     partition_bits: u32,
+    /// Number of the bits after these that choose the bucket.
     bucket_bits: u32,
 }
 
 impl KnownPartition {
-    /// Takes accounts whose fingerprints share their first `partition_bits` bits.
+    /// Creates a table of accounts whose fingerprints share their first `partition_bits` bits.
     pub fn new(mut fingerprints: Vec<Fingerprint>, partition_bits: u32) -> Self {
         fingerprints.sort_unstable();
         fingerprints.dedup();
@@ -32,8 +32,8 @@ impl KnownPartition {
 
     fn bucket(&self, fingerprint: &Fingerprint) -> usize {
         let Fingerprint([first, ..]) = fingerprint;
-        let rest = u64::from(first << self.partition_bits) << self.bucket_bits;
-        (rest >> 32) as usize
+        let shifted = u64::from(first << self.partition_bits) << self.bucket_bits;
+        (shifted >> 32) as usize
     }
 
     pub fn contains(&self, fingerprint: &Fingerprint) -> bool {

@@ -38,7 +38,7 @@ pub struct RecordVersion {
 }
 
 impl RecordVersion {
-    /// Makes the item for a record at `offset_bytes` of a storage. Storage numbers are below 2^31.
+    /// Creates the item of a record at `offset_bytes` of a storage. Storage numbers are below 2^31.
     pub fn new(fingerprint: Fingerprint, storage: u32, is_tombstone: bool, offset_bytes: u64) -> Self {
         let tagged_storage = storage << 1 | u32::from(is_tombstone);
         Self { fingerprint, tagged_storage, offset_units: Mark::new(storage, offset_bytes).offset_units }
@@ -77,8 +77,8 @@ impl LogItem for RecordVersion {
 
     fn from_bytes(bytes: &[u8]) -> Self {
         let mut words = [0; 5];
-        for (word, from) in words.iter_mut().zip(bytes.chunks_exact(4)) {
-            *word = u32::from_le_bytes([from[0], from[1], from[2], from[3]]);
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         }
         let [a, b, c, tagged_storage, offset_units] = words;
         Self { fingerprint: Fingerprint([a, b, c]), tagged_storage, offset_units }
@@ -110,7 +110,7 @@ impl<T: LogItem> LogBatch<T> {
     /// Returns the items of each partition that has any.
     pub fn group_by_partition(&mut self) -> impl Iterator<Item = &[T]> {
         self.ordered.resize(self.items.len(), T::default());
-        spread(|| self.items.iter(), 0, PARTITIONS.ilog2(), &mut self.ordered, &mut self.ends);
+        distribute(|| self.items.iter(), 0, PARTITIONS.ilog2(), &mut self.ordered, &mut self.ends);
         self.ordered.chunk_by(|first, second| first.partition() == second.partition())
     }
 }
@@ -118,28 +118,28 @@ impl<T: LogItem> LogBatch<T> {
 /// Replaces `items` by the records of one partition, grouped by account and then by storage.
 ///
 /// First divides the records into buckets by the fingerprint bits after the partition's. Many
-/// records take two steps, so that the cache holds all places that a step writes to. Then sorts
+/// records need two steps, so that the cache holds all places that a step writes to. Then sorts
 /// each bucket of a few items. This takes half the time of sorting all records.
 pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
     let count = chunks.iter().map(Vec::len).sum::<usize>();
     let bits = (count / BUCKET_ITEMS).max(1).ilog2().min(32 - PARTITIONS.ilog2());
-    let first_bits = if bits <= SPREAD_BITS_MAX { bits } else { bits / 2 };
+    let first_bits = if bits <= STEP_BITS_MAX { bits } else { bits / 2 };
     items.resize(count, T::default());
     let mut ends = Vec::new();
-    spread(|| chunks.iter().flatten(), PARTITIONS.ilog2(), first_bits, items, &mut ends);
+    distribute(|| chunks.iter().flatten(), PARTITIONS.ilog2(), first_bits, items, &mut ends);
     if first_bits == bits {
         sort_buckets(items, &ends);
         return;
     }
-    let mut part = Vec::new();
+    let mut copy = Vec::new();
     let mut inner_ends = Vec::new();
     let mut start = 0;
     for end in ends {
         let bucket = &mut items[start..end as usize];
         start = end as usize;
-        part.clear();
-        part.extend_from_slice(bucket);
-        spread(|| part.iter(), PARTITIONS.ilog2() + first_bits, bits - first_bits, bucket, &mut inner_ends);
+        copy.clear();
+        copy.extend_from_slice(bucket);
+        distribute(|| copy.iter(), PARTITIONS.ilog2() + first_bits, bits - first_bits, bucket, &mut inner_ends);
         sort_buckets(bucket, &inner_ends);
     }
 }
@@ -148,15 +148,15 @@ pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
 const BUCKET_ITEMS: usize = 2;
 
 /// Limit on the bits of one step: a core's cache holds 4,096 places to which the step writes.
-const SPREAD_BITS_MAX: u32 = 12;
+const STEP_BITS_MAX: u32 = 12;
 
 /// Divides items into buckets by some bits of their fingerprints' first words. Counts them first, so
 /// that each item is moved only once. Sets `ends` to the end of each bucket.
-fn spread<'a, T: LogItem + 'a, I: Iterator<Item = &'a T>>(
+fn distribute<'a, T: LogItem + 'a, I: Iterator<Item = &'a T>>(
     items: impl Fn() -> I,
     skipped_bits: u32,
     bits: u32,
-    to: &mut [T],
+    divided: &mut [T],
     ends: &mut Vec<u32>,
 ) {
     // A `u64`, because shifting a `u32` right by 32 bits, if `bits` is 0, would overflow.
@@ -170,7 +170,7 @@ fn spread<'a, T: LogItem + 'a, I: Iterator<Item = &'a T>>(
     }
     for item in items() {
         let place = &mut ends[bucket_of(item)];
-        to[*place as usize] = *item;
+        divided[*place as usize] = *item;
         *place += 1;
     }
 }

@@ -1,7 +1,7 @@
 //! Keeps the newest version of some accounts, in whatever order workers see the versions.
 //!
-//! Callers pass only versions of the kind that they look for, so a newer tombstone is not seen here.
-//! [`NewestVersions::drop_superseded`] drops such older versions when superseded records are known.
+//! A caller that passes only versions of some kind does not see a newer one of another kind, such as a
+//! tombstone. [`NewestVersions::drop_superseded`] drops what such versions supersede.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -44,12 +44,12 @@ impl<T> NewestVersions<T> {
 
     /// Keeps a version of an account, unless a newer one is kept.
     pub fn keep(&self, address: [u8; 32], storage: StorageRef, offset_bytes: u64, value: T) {
-        let found = KeptVersion { value, slot: storage.slot, mark: Mark::new(storage.number, offset_bytes) };
+        let version = KeptVersion { value, slot: storage.slot, mark: Mark::new(storage.number, offset_bytes) };
         let mut shard = self.shard(&address).lock();
         match shard.get_mut(&address) {
             // Of two storages with the same slot, the later one in the archive is newer.
-            Some(known) if (known.slot, known.mark.storage) < (found.slot, found.mark.storage) => *known = found,
-            None if self.count.fetch_add(1, Relaxed) < self.count_max => drop(shard.insert(address, found)),
+            Some(kept) if (kept.slot, kept.mark.storage) < (version.slot, version.mark.storage) => *kept = version,
+            None if self.count.fetch_add(1, Relaxed) < self.count_max => drop(shard.insert(address, version)),
             _ => {}
         }
     }
@@ -59,16 +59,16 @@ impl<T> NewestVersions<T> {
     }
 
     pub fn drop_superseded(&self, superseded: &Marks) {
-        self.shards.iter().for_each(|shard| shard.lock().retain(|_, found| !superseded.contains(found.mark)));
+        self.shards.iter().for_each(|shard| shard.lock().retain(|_, kept| !superseded.contains(kept.mark)));
     }
 
     pub fn get<R>(&self, address: &[u8; 32], read: impl FnOnce(&T) -> Option<R>) -> Option<R> {
-        self.shard(address).lock().get(address).and_then(|found| read(&found.value))
+        self.shard(address).lock().get(address).and_then(|kept| read(&kept.value))
     }
 
     pub fn for_each(&self, mut read: impl FnMut(&[u8; 32], &T)) {
         for shard in &self.shards {
-            shard.lock().iter().for_each(|(address, found)| read(address, &found.value));
+            shard.lock().iter().for_each(|(address, kept)| read(address, &kept.value));
         }
     }
 }

@@ -50,7 +50,7 @@ impl RecordVisitor for AccountsPass<'_> {
     fn report_lost(&self, storage: Option<StorageRef>, error: Error) -> Result<()> {
         match (storage, self.task) {
             (Some(storage), _) => {
-                self.failures.lose_accounts();
+                self.failures.set_lost_accounts();
                 self.failures.at(FailurePlace::storage(storage.slot, storage.id)).add_error(Rule::Ledger, &error)
             }
             // The first pass reported it.
@@ -119,12 +119,12 @@ impl AccountsWorker<'_> {
         self.pass_on(record, false);
     }
 
-    fn visit(&mut self, record: &Record<'_>, hash: bool) {
+    fn visit(&mut self, record: &Record<'_>, is_hashed: bool) {
         let accounts = self.pass.accounts;
         let is_superseded = is_marked(self.marks, record.offset_bytes)
             || accounts
                 .is_in_newer_archive(self.storage.number, &accounts.fingerprinter.fingerprint(&record.header.pubkey));
-        if hash && !is_superseded && record.header.lamports > 0 {
+        if is_hashed && !is_superseded && record.header.lamports > 0 {
             self.add_to_state(record);
         }
         self.pass_on(record, is_superseded);
@@ -173,7 +173,7 @@ impl RecordSink for AccountsWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
         match self.pass.task {
             Task::Add(_) | Task::Log => self.log(&record),
-            Task::Visit { hash, .. } => self.visit(&record, hash),
+            Task::Visit { is_hashed, .. } => self.visit(&record, is_hashed),
             Task::Subtract(_) => self.subtract(&record),
         }
     }
@@ -183,7 +183,7 @@ impl RecordSink for AccountsWorker<'_> {
             return; // The first pass reported it.
         }
         if matches!(self.pass.task, Task::Log) && fault.kind.loses_records() {
-            self.pass.failures.lose_accounts();
+            self.pass.failures.set_lost_accounts();
         }
         self.keep_error(add_record_failure(self.storage, fault, self.pass.failures));
     }

@@ -19,7 +19,7 @@ pub struct Spill {
     file: Mutex<Option<Arc<File>>>,
     bytes: AtomicU64,
     purpose: &'static str,
-    /// Present if it is not known how many bytes there will be.
+    /// Watches the free space, if the length of the file is not known in advance.
     watch: Option<SpaceWatch>,
 }
 
@@ -52,12 +52,12 @@ impl Spill {
             watched.map_err(|error| error.with_hint(hint::MORE_MEMORY))?;
         }
         let offset = self.bytes.fetch_add(block.len() as u64, Relaxed);
-        file.write_all_at(block, offset).map_err(|error| self.error("write", &error))?;
+        file.write_all_at(block, offset).map_err(|error| self.io_error("write", &error))?;
         Ok(offset)
     }
 
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.file()?.read_exact_at(buf, offset).map_err(|error| self.error("read", &error))
+        self.file()?.read_exact_at(buf, offset).map_err(|error| self.io_error("read", &error))
     }
 
     fn file(&self) -> Result<Arc<File>> {
@@ -66,9 +66,9 @@ impl Spill {
             return Ok(file.clone());
         }
         self.check_room()?;
-        let made =
-            tempfile::tempfile_in(&self.dir).map_err(|error| self.error("create a temporary file in", &error))?;
-        Ok(file.insert(Arc::new(made)).clone())
+        let created =
+            tempfile::tempfile_in(&self.dir).map_err(|error| self.io_error("create a temporary file in", &error))?;
+        Ok(file.insert(Arc::new(created)).clone())
     }
 
     /// Checks that the directory has enough free space and is not in memory, where spilling would
@@ -77,16 +77,16 @@ impl Spill {
         if is_in_memory(&self.dir)? {
             let room = quantity::bytes(self.room_bytes);
             let dir = self.dir.escaped();
-            let about = if self.watch.is_none() { format!("about {room}, ") } else { String::new() };
+            let estimate = if self.watch.is_none() { format!("about {room}, ") } else { String::new() };
             let purpose = self.purpose;
-            let message = format!("{purpose} takes {about}more than the memory limit, and {dir} is in memory too");
+            let message = format!("{purpose} takes {estimate}more than the memory limit, and {dir} is in memory too");
             return Err(Error::failed(message).with_hint(hint::SPILL_TO_DISK));
         }
         Space::new(&self.dir, self.room_bytes)?.check().map_err(|error| error.with_hint(hint::MORE_MEMORY))
     }
 
-    fn error(&self, doing: &str, error: &io::Error) -> Error {
-        Error::io(doing, &self.dir, error).with_hint(hint::MORE_MEMORY)
+    fn io_error(&self, action: &str, error: &io::Error) -> Error {
+        Error::io(action, &self.dir, error).with_hint(hint::MORE_MEMORY)
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_come_back_and_no_name_is_left() {
+    fn blocks_are_read_back_and_no_file_remains() {
         let dir = tempfile::tempdir().expect("a directory");
         let spill = Spill::new(dir.path(), 0);
         let offsets = [b"one", b"two"].map(|block| spill.write(block).expect("written"));

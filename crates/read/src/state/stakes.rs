@@ -3,7 +3,7 @@
 //!
 //! For each address, the newest version that is a vote account or a delegated stake account is kept
 //! (about 150 bytes). A newer version of another kind is not seen here:
-//! [`NewestVersions::drop_superseded`] drops the kept version when superseded records are known.
+//! [`NewestVersions::drop_superseded`] drops the kept version once superseded records are known.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -98,13 +98,13 @@ impl StakeAccounts {
     }
 
     fn judge_vote_accounts(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
-        let rent_epoch = if self.lacks_rent_epochs { Rule::NoRentEpoch } else { Rule::StakesRentEpoch };
+        let rent_epoch_rule = if self.lacks_rent_epochs { Rule::NoRentEpoch } else { Rule::StakesRentEpoch };
         for (address, account) in readable_accounts(stakes) {
             let place = FailurePlace::account(*address);
             let found = match self.vote_account(address) {
                 Some(found) if found == *account => continue,
                 Some(found) if found.digest == account.digest => {
-                    failures.at(place).add(rent_epoch, account.rent_epoch, found.rent_epoch)?;
+                    failures.at(place).add(rent_epoch_rule, account.rent_epoch, found.rent_epoch)?;
                     continue;
                 }
                 Some(_) => "another vote account",
@@ -119,8 +119,8 @@ impl StakeAccounts {
     /// Checks that the bank file's stakes hold the vote account of each stake account. Agave up to 4.4
     /// uses the delegations in the bank file; later versions use those in the stake accounts.
     fn judge_voters(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
-        let known: HashSet<&[u8; 32]> = readable_accounts(stakes).map(|(address, _)| address).collect();
-        let mut missing = self.find_unlisted_voters(&known);
+        let vote_accounts: HashSet<&[u8; 32]> = readable_accounts(stakes).map(|(address, _)| address).collect();
+        let mut missing = self.find_unlisted_voters(&vote_accounts);
         missing.retain(|_, voter| self.vote_account(voter).is_some_and(|account| is_usable(&account)));
         if missing.is_empty() {
             return Ok(());
@@ -134,12 +134,12 @@ impl StakeAccounts {
         Ok(())
     }
 
-    /// Returns the vote account of each stake account, unless it is in `known`.
-    fn find_unlisted_voters(&self, known: &HashSet<&[u8; 32]>) -> BTreeMap<[u8; 32], [u8; 32]> {
+    /// Returns the vote account of each stake account, unless it is in `vote_accounts`.
+    fn find_unlisted_voters(&self, vote_accounts: &HashSet<&[u8; 32]>) -> BTreeMap<[u8; 32], [u8; 32]> {
         let mut voters = BTreeMap::new();
         self.newest.for_each(|address, staked| {
             if let StakedAccount::Delegation(delegation) = staked
-                && !known.contains(&delegation.voter())
+                && !vote_accounts.contains(&delegation.voter())
             {
                 voters.insert(*address, delegation.voter());
             }

@@ -8,6 +8,7 @@ use crate::state::log_item::ITEM_BYTES;
 
 #[derive(Debug, Default)]
 pub struct Superseded {
+    /// Superseded records that the caller wants, without duplicates.
     pub records: Vec<RecordVersion>,
     /// Records of accounts that one storage holds more than once.
     pub duplicates: Vec<RecordVersion>,
@@ -62,28 +63,28 @@ pub fn find_superseded(
     is_wanted: fn(&RecordVersion) -> bool,
 ) -> Superseded {
     slotpress_base::threads::panic_point("sorting");
-    let mut found = Superseded::default();
+    let mut superseded = Superseded::default();
     for versions in sorted.chunk_by(|first, second| first.fingerprint == second.fingerprint) {
         if let [only] = versions {
-            found.accounts += u64::from(!only.is_tombstone());
+            superseded.accounts += u64::from(!only.is_tombstone());
             continue;
         }
-        // If one storage holds two versions, the later one is taken as the newest here. Both are listed
+        // If one storage holds two versions, the later one is treated as the newest here. Both are listed
         // as duplicates.
         let newest = (0..versions.len()).max_by_key(|index| slot_of(versions[*index].storage())).unwrap_or_default();
-        found.accounts += u64::from(!versions[newest].is_tombstone());
-        found.count += versions.len() as u64 - 1;
+        superseded.accounts += u64::from(!versions[newest].is_tombstone());
+        superseded.count += versions.len() as u64 - 1;
         for (index, version) in versions.iter().enumerate() {
             let is_neighbour =
                 |other: Option<&RecordVersion>| other.is_some_and(|other| other.storage() == version.storage());
             if is_neighbour(versions.get(index + 1)) || is_neighbour(versions[..index].last()) {
-                found.duplicates.push(*version);
+                superseded.duplicates.push(*version);
             } else if index != newest && is_wanted(version) {
-                found.records.push(*version);
+                superseded.records.push(*version);
             }
         }
     }
-    found
+    superseded
 }
 
 #[cfg(test)]
@@ -117,8 +118,8 @@ mod tests {
                 let is_marked = marked.contains(&Mark::new(*storage, u64::from(*key) * 136));
                 prop_assert_eq!(is_marked, newest[key] != *storage);
             }
-            let open = newest.iter().filter(|(key, storage)| !records[&(**key, **storage)]).count() as u64;
-            prop_assert_eq!((found.accounts, found.count), (open, (records.len() - newest.len()) as u64));
+            let open_accounts = newest.iter().filter(|(key, storage)| !records[&(**key, **storage)]).count() as u64;
+            prop_assert_eq!((found.accounts, found.count), (open_accounts, (records.len() - newest.len()) as u64));
             prop_assert_eq!((found.records.len() as u64, found.duplicates.len()), (found.count, 0));
         }
     }

@@ -104,17 +104,17 @@ impl<T: LogItem> VersionLog<T> {
     }
 
     pub fn append(&self, batch: &mut LogBatch<T>) -> Result<()> {
-        for run in batch.group_by_partition() {
-            let mut run = run;
-            let mut partition = self.partitions[run[0].partition()].lock();
-            while !run.is_empty() {
+        for items in batch.group_by_partition() {
+            let mut remaining = items;
+            let mut partition = self.partitions[items[0].partition()].lock();
+            while !remaining.is_empty() {
                 if partition.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_ITEMS) {
                     self.make_room(&mut partition)?;
                 }
                 let Some(chunk) = partition.chunks.last_mut() else { break };
-                let (fits, rest) = run.split_at(run.len().min(CHUNK_ITEMS - chunk.len()));
-                chunk.extend_from_slice(fits);
-                run = rest;
+                let (fitting, others) = remaining.split_at(remaining.len().min(CHUNK_ITEMS - chunk.len()));
+                chunk.extend_from_slice(fitting);
+                remaining = others;
             }
         }
         batch.clear();
@@ -124,7 +124,7 @@ impl<T: LogItem> VersionLog<T> {
     fn make_room(&self, partition: &mut Partition<T>) -> Result<()> {
         let chunk_bytes = chunk_bytes::<T>();
         let average_bytes = (self.held_bytes.load(Relaxed) + self.spilled_bytes()) / PARTITIONS as u64;
-        // Two states in which every storage holds the same account, and chance.
+        // The limit allows for two states in which every storage holds the same account, and for chance.
         if partition.bytes() > 2 * (average_bytes + STORAGES_MAX * T::BYTES as u64) {
             return Err(Error::damaged("an account occurs millions of times, so more than once in a storage"));
         }
@@ -148,7 +148,7 @@ impl<T: LogItem> VersionLog<T> {
 
     fn sort(&self, partition: &Mutex<Partition<T>>, sorted: &mut Vec<T>) -> Result<()> {
         let Partition { mut chunks, spilled } = std::mem::take(&mut *partition.lock());
-        let held = chunks.len();
+        let held_chunks = chunks.len();
         let mut bytes = Vec::new();
         for offset in &spilled {
             bytes.resize(CHUNK_ITEMS * T::BYTES, 0);
@@ -156,7 +156,7 @@ impl<T: LogItem> VersionLog<T> {
             chunks.push(bytes.chunks_exact(T::BYTES).map(T::from_bytes).collect());
         }
         group_by_account(&chunks, sorted);
-        self.held_bytes.fetch_sub(held as u64 * chunk_bytes::<T>(), Relaxed);
+        self.held_bytes.fetch_sub(held_chunks as u64 * chunk_bytes::<T>(), Relaxed);
         Ok(())
     }
 
@@ -175,11 +175,11 @@ impl<T: LogItem> VersionLog<T> {
         let partitions: Vec<_> = self.partitions.iter().filter(|partition| partition.lock().bytes() > 0).collect();
         // Buffers are reused, because the kernel has to clear new memory.
         let spare_buffers = Mutex::new(Vec::<Vec<T>>::new());
-        let mut rest = partitions.as_slice();
-        while !rest.is_empty() {
-            let group_max = rest.len().min(threads.saturating_mul(GROUP_PARTITIONS)).max(1);
-            let (group, after) = rest.split_at(self.count_sortable_partitions(&rest[..group_max]));
-            rest = after;
+        let mut remaining = partitions.as_slice();
+        while !remaining.is_empty() {
+            let group_max = remaining.len().min(threads.saturating_mul(GROUP_PARTITIONS)).max(1);
+            let (group, others) = remaining.split_at(self.count_sortable_partitions(&remaining[..group_max]));
+            remaining = others;
             let sort_and_read = |partition: &&Mutex<Partition<T>>| {
                 let mut sorted = spare_buffers.lock().pop().unwrap_or_default();
                 self.sort(partition, &mut sorted)?;
@@ -193,8 +193,8 @@ impl<T: LogItem> VersionLog<T> {
         Ok(())
     }
 
-    /// Returns the number of partitions that fit into the memory for sorting, at least 1. Each needs twice its
-    /// length: its chunks and the sorted copy.
+    /// Returns the number of partitions that fit into the memory for sorting, at least 1. Each needs
+    /// twice its length: its chunks and the sorted copy.
     fn count_sortable_partitions(&self, partitions: &[&Mutex<Partition<T>>]) -> usize {
         let mut needed_bytes = 0;
         let fits = |partition: &&&Mutex<Partition<T>>| {

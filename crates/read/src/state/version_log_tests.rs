@@ -96,7 +96,7 @@ fn spilling_loses_nothing() {
     assert_eq!(log.held_bytes.load(Relaxed), 0, "the log is empty");
 }
 
-/// Makes a log of accounts, each of which is in two storages, and in a partition and chunk of
+/// Creates a log of accounts, each of which is in two storages, and in a partition and chunk of
 /// its own.
 fn log_with_two_records_per_account(accounts: u32) -> VersionLog {
     let log = VersionLog::new(0, &std::env::temp_dir(), 0);
@@ -181,11 +181,11 @@ fn known_accounts_take_at_most_half_of_the_log() {
 #[test]
 fn an_account_of_too_many_records_is_refused() {
     const CHUNKS_MAX: u64 = 2 * STORAGES_MAX * ITEM_BYTES / CHUNK_BYTES;
-    for (chunks, is_taken) in [(CHUNKS_MAX, true), (CHUNKS_MAX + 1, false)] {
+    for (chunks, is_accepted) in [(CHUNKS_MAX, true), (CHUNKS_MAX + 1, false)] {
         let log = VersionLog::new(0, &std::env::temp_dir(), 0);
         log.partitions[0].lock().spilled = vec![0; chunks as usize];
         let mut batch = LogBatch::default();
         batch.push(RecordVersion::new(Fingerprint([0, 0, 1]), 0, false, 0));
-        assert_eq!(log.append(&mut batch).is_ok(), is_taken);
+        assert_eq!(log.append(&mut batch).is_ok(), is_accepted);
     }
 }

@@ -18,14 +18,11 @@ pub enum Task<'a> {
     Add(Option<&'a dyn StateVisitor>),
     /// Subtract the superseded records, and report accounts that a storage holds twice.
     Subtract(&'a Superseded),
+    /// Log every record for a visit, and hash none.
     Log,
-    /// Pass every record to the visitor. With `hash`, hash those that nothing supersedes, for the
-    /// check of the state.
-    Visit {
-        visitor: &'a dyn StateVisitor,
-        superseded: &'a Marks,
-        hash: bool,
-    },
+    /// Pass every record to the visitor. If `is_hashed` is true, hash those that nothing
+    /// supersedes, to check the state.
+    Visit { visitor: &'a dyn StateVisitor, superseded: &'a Marks, is_hashed: bool },
 }
 
 pub trait StateVisitor: Sync {

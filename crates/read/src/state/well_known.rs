@@ -52,7 +52,7 @@ impl NewestVersions<WellKnownAccount> {
         Self::new(ADDRESSES.len())
     }
 
-    /// Keeps a record, also a tombstone, if its account has one of the addresses.
+    /// Keeps a record, even a tombstone, if its account has one of the addresses.
     pub fn keep_if_well_known(&self, storage: StorageRef, record: &Record<'_>) {
         let address = record.header.pubkey;
         if !FIRST_BYTES[usize::from(address[0])] || !ADDRESSES.contains(&address) {
@@ -85,9 +85,9 @@ mod tests {
             let record = Record { offset_bytes: 0, header: &header, data };
             known.keep_if_well_known(storage, &record);
         };
-        let mut near = CLOCK;
-        near[31] ^= 1;
-        keep(near, &[1]);
+        let mut similar = CLOCK;
+        similar[31] ^= 1;
+        keep(similar, &[1]);
         assert!(known.accounts().is_empty(), "the account has another address");
         keep(CLOCK, &vec![1; KEPT_BYTES_MAX + 7]);
         assert_eq!(known.accounts()[&CLOCK].data.len(), KEPT_BYTES_MAX);
