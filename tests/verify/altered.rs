@@ -29,7 +29,7 @@ pub struct AlteredPaths {
 }
 
 impl Altered {
-    /// Makes a full archive with the name of the fixture.
+    /// Creates a full archive with the name of the fixture.
     pub fn full(label: impl ToString, bytes: Vec<u8>) -> Self {
         let full = ArchiveFile { name: FULL.to_string(), bytes };
         Self { label: label.to_string(), full, incremental: None }
@@ -162,7 +162,7 @@ fn add_frames(corpus: &mut Corpus) {
     );
 }
 
-/// Makes a frame that states its content size, and a window that does not depend on it.
+/// Returns a frame that states its content size, and a window that does not depend on it.
 fn wide_frame(content: &[u8], window_log: u8) -> Vec<u8> {
     use slotpress_format::{FrameStart, parse_frame_start};
     let frame = compress(content);
@@ -424,10 +424,10 @@ fn add_bank_fields(corpus: &mut Corpus) {
             let newest = offsets.newest(bank);
             let item = bank[newest..newest + 56].to_vec();
             let index = u64_at(&item, 40);
-            for more in 1..=301 {
+            for number in 1..=301 {
                 let mut item = item.clone();
-                item[..8].copy_from_slice(&u64::to_le_bytes(more));
-                item[40..48].copy_from_slice(&(index + more).to_le_bytes());
+                item[..8].copy_from_slice(&u64::to_le_bytes(number));
+                item[40..48].copy_from_slice(&(index + number).to_le_bytes());
                 bank.splice(49..49, item);
             }
             bank[41..49].copy_from_slice(&(offsets.items.len() as u64 + 301).to_le_bytes());
@@ -512,46 +512,46 @@ pub fn find_bank_field_ranges(content: &[u8]) -> BankFieldRanges {
 
 /// Alters values that Agave compares with the epoch stakes and the accounts.
 fn add_leaders_and_stakes(corpus: &mut Corpus) {
-    let mut alter = |label: &str, alter: &dyn Fn(&mut Vec<u8>, StakesOffsets)| {
+    let mut add_altered = |label: &str, alter: &dyn Fn(&mut Vec<u8>, StakesOffsets)| {
         corpus.add_altered_document(&format!("stakes: {label}"), is_bank_file, |content| {
             alter(content, StakesOffsets::find(content))
         });
     };
-    alter("another leader", &|content, offsets| content[offsets.leader] ^= 1);
-    alter("no leader", &|content, offsets| content[offsets.leader..offsets.leader + 32].fill(0));
-    alter("a vote account's stake", &|content, offsets| content[offsets.vote_account + 32] ^= 1);
-    alter("a vote account's lamports", &|content, offsets| content[offsets.vote_account + 40] ^= 1);
-    alter("the last byte of a vote account", &|content, offsets| {
+    add_altered("another leader", &|content, offsets| content[offsets.leader] ^= 1);
+    add_altered("no leader", &|content, offsets| content[offsets.leader..offsets.leader + 32].fill(0));
+    add_altered("a vote account's stake", &|content, offsets| content[offsets.vote_account + 32] ^= 1);
+    add_altered("a vote account's lamports", &|content, offsets| content[offsets.vote_account + 40] ^= 1);
+    add_altered("the last byte of a vote account", &|content, offsets| {
         content[offsets.vote_account + 56 + offsets.vote_data_bytes - 1] ^= 1
     });
-    alter("a vote account's node", &|content, offsets| content[offsets.vote_account + 56 + 4] ^= 1);
-    alter("a vote account's executable flag", &|content, offsets| {
+    add_altered("a vote account's node", &|content, offsets| content[offsets.vote_account + 56 + 4] ^= 1);
+    add_altered("a vote account's executable flag", &|content, offsets| {
         content[offsets.vote_account + 56 + offsets.vote_data_bytes + 32] ^= 1
     });
-    alter("a vote account's rent epoch", &|content, offsets| {
+    add_altered("a vote account's rent epoch", &|content, offsets| {
         content[offsets.vote_account + 56 + offsets.vote_data_bytes + 33] ^= 1
     });
-    alter("the address of a vote account", &|content, offsets| content[offsets.vote_account] ^= 1);
-    alter("a vote account of an unknown version", &|content, offsets| content[offsets.vote_account + 56] = 9);
-    alter("a vote account of another owner", &|content, offsets| {
+    add_altered("the address of a vote account", &|content, offsets| content[offsets.vote_account] ^= 1);
+    add_altered("a vote account of an unknown version", &|content, offsets| content[offsets.vote_account + 56] = 9);
+    add_altered("a vote account of another owner", &|content, offsets| {
         content[offsets.vote_account + 56 + offsets.vote_data_bytes] ^= 1
     });
-    alter("a vote account too few", &|content, offsets| {
+    add_altered("a vote account too few", &|content, offsets| {
         content[offsets.vote_account - 8] -= 1;
         content.drain(offsets.vote_account..offsets.vote_account + 56 + offsets.vote_data_bytes + 32 + 1 + 8);
     });
-    alter("the address of a delegation", &|content, offsets| content[offsets.delegation] ^= 1);
-    alter("a delegation's voter", &|content, offsets| content[offsets.delegation + 32] ^= 1);
-    alter("a delegation's stake", &|content, offsets| content[offsets.delegation + 64] ^= 1);
-    alter("a delegation's activation epoch", &|content, offsets| content[offsets.delegation + 72] ^= 1);
-    alter("a delegation's deactivation epoch", &|content, offsets| content[offsets.delegation + 80] ^= 1);
-    alter("a delegation's rate", &|content, offsets| content[offsets.delegation + 88] ^= 1);
-    alter("a delegation too few", &|content, offsets| {
+    add_altered("the address of a delegation", &|content, offsets| content[offsets.delegation] ^= 1);
+    add_altered("a delegation's voter", &|content, offsets| content[offsets.delegation + 32] ^= 1);
+    add_altered("a delegation's stake", &|content, offsets| content[offsets.delegation + 64] ^= 1);
+    add_altered("a delegation's activation epoch", &|content, offsets| content[offsets.delegation + 72] ^= 1);
+    add_altered("a delegation's deactivation epoch", &|content, offsets| content[offsets.delegation + 80] ^= 1);
+    add_altered("a delegation's rate", &|content, offsets| content[offsets.delegation + 88] ^= 1);
+    add_altered("a delegation too few", &|content, offsets| {
         content[offsets.delegation - 8] -= 1;
         content.drain(offsets.delegation..offsets.delegation + 96);
     });
     // The same account in the stakes of an epoch.
-    alter("a vote account of an epoch of an unknown version", &|content, offsets| {
+    add_altered("a vote account of an epoch of an unknown version", &|content, offsets| {
         let data = content[offsets.vote_account + 56..][..200].to_vec();
         let last = content.windows(200).rposition(|bytes| bytes == data).expect("in the epoch stakes");
         assert!(last > offsets.delegation);

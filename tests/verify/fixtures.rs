@@ -1,4 +1,4 @@
-//! Takes archives of the fixtures apart, and assembles them again.
+//! Splits archives of the fixtures into their members, and assembles them again.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

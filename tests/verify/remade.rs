@@ -22,7 +22,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Makes an account like one that a payment creates.
+    /// Returns an account like one that a payment creates.
     pub fn owned_by_system(data: Vec<u8>) -> Self {
         Self { lamports: 1_000_000, owner: [0; 32], data }
     }
@@ -171,7 +171,7 @@ impl State {
         self.newest_tar().member(is_bank_file).content.clone()
     }
 
-    /// Recomputes everything that depends on the changes, and makes the archives.
+    /// Recomputes everything that depends on the changes, and writes the archives.
     pub fn into_altered(mut self, label: impl ToString) -> Altered {
         let mut lattice = LatticeAccumulator::default();
         let mut lamports = 0u64;

@@ -52,7 +52,7 @@ fn state_without_rewards() -> State {
     state
 }
 
-/// Makes the EpochRewards sysvar of a time at which rewards are paid out in one block.
+/// Returns the EpochRewards sysvar of a time at which rewards are paid out in one block.
 fn epoch_rewards(lamports: u64, points: u128) -> Account {
     let points = points.to_le_bytes();
     let data = [&to_le_bytes(&[1, 1, 0, 0, 0, 0])[..], &points, &to_le_bytes(&[lamports, 0]), &[1]].concat();
@@ -136,7 +136,7 @@ fn each_breach_is_reported_by_its_rule_alone() {
     }
 }
 
-/// Every command that makes or names a state refuses one with a breach, and makes no files.
+/// Every command that makes or names a state refuses one with a breach, and writes no files.
 #[test]
 fn commands_refuse_states_with_a_breach() {
     for Breach { label, state: number, rule, alter } in BREACHES {
@@ -199,9 +199,9 @@ fn inactive_stakes_may_be_missing() {
         std::fs::create_dir(&out).expect("made");
         let mut run = slotpress();
         run.arg(command).args(archives).arg(option).arg(&full).arg("-o").arg(&out).assert().success();
-        let made_archive =
+        let new_archive =
             std::fs::read_dir(&out).expect("a directory").next().expect("an archive").expect("an entry").path();
-        let report = verify(&full, Some(&made_archive), &SnapshotClient::AGAVE);
+        let report = verify(&full, Some(&new_archive), &SnapshotClient::AGAVE);
         assert!(report.ok, "{command}: {}", describe(&report));
     }
 }
@@ -212,7 +212,7 @@ fn altered_accounts(number: usize) -> Vec<Altered> {
     let state = read_state(number);
     let mut altered = Vec::new();
     let accounts = state.accounts();
-    // Some accounts of each owner stand for all programs that no client reads.
+    // Some accounts of each owner represent all programs that no client reads.
     let mut seen: std::collections::BTreeMap<[u8; 32], usize> = std::collections::BTreeMap::new();
     for (address, account) in &accounts {
         let text = bs58::encode(address).into_string();
@@ -490,10 +490,10 @@ fn verdicts_on_accounts_agree_with_agave() {
             }
         }
     }
-    let careful = cautious.len();
-    let wrong = dangerous.len();
+    let cautious_count = cautious.len();
+    let dangerous_count = dangerous.len();
     eprintln!(
-        "{states} states: {equal} agreed, {stricter} stricter, {looser} looser, {careful} cautious, {wrong} dangerous"
+        "{states} states: {equal} agreed, {stricter} stricter, {looser} looser, {cautious_count} cautious, {dangerous_count} dangerous"
     );
     assert!(dangerous.is_empty(), "{}", dangerous.join("\n"));
 }

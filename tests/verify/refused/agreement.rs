@@ -13,7 +13,7 @@ use crate::common::temp_dir;
 use crate::verify::altered::{Altered, AlteredPaths, corpus, find_bank_field_ranges};
 use crate::verify::fixtures::*;
 
-/// Happened with 4.2, on a busy machine.
+/// This happened with Agave 4.2, on a busy machine.
 const RACE: &str = "Agave may read the version while the second entry replaces it";
 
 const OTHER_WRITER: &str = "no writer of snapshots makes such headers";

@@ -13,7 +13,7 @@ use slotpress_read::{LocalFile, Snapshot, Tail};
 use crate::common::temp_dir;
 use crate::verify::fixtures::*;
 
-/// Makes a small archive with an index. Its frames are so small that storages span several of them.
+/// Creates a small archive with an index. Its frames are so small that storages span several of them.
 fn small_archive(dir: &Path) -> PathBuf {
     let ledger = dir.join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
@@ -72,7 +72,7 @@ fn every_flipped_bit_is_found_or_has_no_meaning() {
     let is_tried = |bit: &usize| bit.is_multiple_of(if is_inside_a_frame(bit / 8) { inner_step } else { step });
     let bits: Vec<usize> = (0..bytes.len() * 8).filter(is_tried).collect();
     let frame_starts: Vec<usize> = tail.frames.iter().map(|frame| frame.offset_bytes as usize).collect();
-    let next = AtomicUsize::new(0);
+    let next_bit = AtomicUsize::new(0);
     let missed = Mutex::new(Vec::new());
     // Flips one bit of the copy at a time.
     let try_bits = |copy: &Path| {
@@ -80,7 +80,7 @@ fn every_flipped_bit_is_found_or_has_no_meaning() {
         let write = |offset: usize, byte: u8| {
             std::os::unix::fs::FileExt::write_all_at(&file, &[byte], offset as u64).expect("written");
         };
-        while let Some(bit) = bits.get(next.fetch_add(1, Relaxed)) {
+        while let Some(bit) = bits.get(next_bit.fetch_add(1, Relaxed)) {
             let offset = bit / 8;
             write(offset, bytes[offset] ^ (1 << (bit % 8)));
             let is_found_or_has_no_meaning = is_damage_found(copy) || is_same_archive(copy, &path);

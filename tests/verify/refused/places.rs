@@ -137,13 +137,13 @@ fn frames_that_a_seek_table_misplaces_are_reported() {
     let dir = temp_dir();
     let FramedArchive { path, bytes: sound, .. } = make_framed_archive(dir.path());
     let footer = sound.last_chunk().expect("a footer");
-    let table_at = sound.len() - seek_table_bytes(footer).expect("a seek table") as usize;
-    let items = parse_seek_table(&sound[table_at..]).expect("a seek table");
+    let table_offset = sound.len() - seek_table_bytes(footer).expect("a seek table") as usize;
+    let items = parse_seek_table(&sound[table_offset..]).expect("a seek table");
     for shift_bytes in [1, 700] {
         let mut shifted = items.clone();
         shifted[3].compressed_bytes += shift_bytes;
         shifted[4].compressed_bytes -= shift_bytes;
-        let bytes = [&sound[..table_at], &seek_table_frame(&shifted).expect("few")].concat();
+        let bytes = [&sound[..table_offset], &seek_table_frame(&shifted).expect("few")].concat();
         std::fs::write(&path, &bytes).expect("written");
         let tail = Tail::read(&LocalFile::open(&path).expect("opened"));
         assert!(tail.expect("right sums").is_some());

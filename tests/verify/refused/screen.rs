@@ -65,7 +65,7 @@ fn archives_without_names_must_be_in_order() {
     assert!(!target.join("snapshots").exists());
 }
 
-/// Makes a snapshots directory with two full archives and two incremental ones on each, as validators
+/// Creates a snapshots directory with two full archives and two incremental ones on each, as validators
 /// have it.
 fn make_snapshots_directory() -> TempDir {
     let dir = temp_dir();
@@ -286,20 +286,20 @@ fn a_temporary_directory_without_space_is_refused_at_once() {
     let dir = temp_dir();
     let on_disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let archive = dir.path().join(FULL_26);
-    let temporary = on_disk.path();
+    let temporary_dir = on_disk.path();
     fs::copy(fixture(FULL_26), &archive).expect("copied");
-    // A hole after the archive makes it longer. Its length gives the estimated unpacked size.
+    // A hole after the archive makes it longer. The unpacked size is estimated from the length.
     fs::File::options().write(true).open(&archive).and_then(|file| file.set_len(HUGE_BYTES)).expect("grown");
-    let verify = |dir: &Path| {
+    let verify_error = |dir: &Path| {
         let check = CheckOptions::default().memory_bytes(64 << 20).temporary_dir(dir.to_path_buf());
         let options = VerifyOptions::default().check(check);
         slotpress_read::verify(&Snapshot::archive(&archive), &options, &NoProgress).expect_err("no room").to_string()
     };
-    assert!(verify(temporary).contains("not enough space under "));
-    assert_eq!(relative_paths(temporary), Vec::<String>::new());
+    assert!(verify_error(temporary_dir).contains("not enough space under "));
+    assert_eq!(relative_paths(temporary_dir), Vec::<String>::new());
     // A directory in memory has no space, whatever it reports.
     let memory = Path::new("/dev/shm");
     if dir.path().starts_with(memory) {
-        assert!(verify(memory).contains("/dev/shm is in memory too"));
+        assert!(verify_error(memory).contains("/dev/shm is in memory too"));
     }
 }

@@ -89,7 +89,7 @@ fn tar_with_changed_status_cache(change: impl Fn(&mut Vec<u8>, &CacheOffsets)) -
     tar
 }
 
-/// Makes a tar in which the result of a transaction, or of one of its instructions, is an error.
+/// Returns a tar in which the result of a transaction, or of one of its instructions, is an error.
 pub fn tar_with_transaction_error(error: &'static [u8]) -> Tar {
     tar_with_changed_status_cache(move |cache, offsets| {
         let offset = offsets.results[0];
@@ -291,12 +291,12 @@ fn versions_refuse_the_ledger_layouts_of_other_versions() {
         ("agave-4.4.0", "ledger-at-40", &[]),
         ("agave-4.5.0-alpha.4", "ledger-at-40", &[Agave42, Agave43, Agave44]),
     ] {
-        let to = temp_dir();
+        let dir = temp_dir();
         let bytes =
             std::fs::read(agave_dir().with_file_name(chain).join(format!("{ledger}.tar.zst"))).expect("the fixture");
         let tar = zstd::stream::decode_all(bytes.as_slice()).expect("zstd");
-        tar::Archive::new(tar.as_slice()).unpack(to.path()).expect("unpacked");
-        let snapshot = Snapshot::ledger(to.path());
+        tar::Archive::new(tar.as_slice()).unpack(dir.path()).expect("unpacked");
+        let snapshot = Snapshot::ledger(dir.path());
         for clients in [&[][..], &[Agave44], &[Agave45], &SnapshotClient::AGAVE] {
             let report = slotpress_read::verify(&snapshot, &verify_options(clients), &NoProgress).expect("verified");
             assert_eq!(refusing_clients(&report), refused, "{chain}");

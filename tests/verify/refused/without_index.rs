@@ -12,7 +12,7 @@ enum ContentSize {
     Unknown,
 }
 
-/// Makes a frame with a checksum.
+/// Returns a frame with a checksum.
 fn frame(content: &[u8], content_size: ContentSize) -> Vec<u8> {
     if content_size == ContentSize::Stated {
         let mut compressor = zstd::bulk::Compressor::new(1).expect("a compressor");

@@ -98,7 +98,7 @@ fn a_file_has_the_same_verdict_alone_and_in_its_directory() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_has_an_object_in_the_json() {
+fn a_file_that_is_not_an_archive_has_a_line_of_json() {
     let dir = temp_dir();
     let path = dir.path().join(FULL_26);
     fs::write(&path, "x").expect("written");
@@ -111,7 +111,7 @@ fn a_file_that_cannot_be_opened_has_an_object_in_the_json() {
     assert_eq!(last["damaged"], 1, "{last}");
 }
 
-/// Makes a directory with a good incremental archive and each of two damaged full ones.
+/// Creates two directories, each with a good incremental archive and a damaged full one.
 fn directories_with_a_damaged_full_archive() -> [TempDir; 2] {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     let middle = bytes.len() / 2;
@@ -161,7 +161,7 @@ fn a_good_copy_of_the_full_archive_elsewhere_in_the_directory_is_used() {
     }
 }
 
-/// Makes a directory with an incremental archive whose full one is missing.
+/// Creates a directory with an incremental archive whose full one is missing.
 fn directory_with_an_incremental_archive() -> TempDir {
     let dir = two_archives();
     fs::remove_file(dir.path().join(FULL_26)).expect("removed");
