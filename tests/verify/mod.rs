@@ -2,7 +2,7 @@
 
 pub mod altered;
 pub mod fixtures;
-pub mod remade;
+pub mod recomputed;
 
 mod works {
     mod directories;

@@ -11,7 +11,7 @@ use crate::common::oracle::Oracle;
 use crate::common::{slotpress, temp_dir};
 use crate::verify::altered::{Altered, AlteredPaths};
 use crate::verify::fixtures::*;
-use crate::verify::remade::{Account, State, StateKind, parse_bank};
+use crate::verify::recomputed::{Account, State, StateKind, parse_bank};
 
 /// Accounts that Agave reads. `verify` does not, because the state's hash covers them.
 const RENT: [u8; 32] = address("SysvarRent111111111111111111111111111111111");

@@ -19,13 +19,13 @@ use super::{Catalog, ListedArchive, NodeChoice, scan};
 pub fn plan_prune<'a>(catalog: &'a Catalog, keep: &Keep, now: SystemTime) -> Vec<PruneDecision<'a>> {
     let always_kept = names_always_kept(catalog);
     let newest_slot = always_kept.iter().map(|name| name.slot).max();
-    let mut plan = plan_periods(catalog, keep, newest_slot.unwrap_or_default());
+    let mut decisions = decide_by_period(catalog, keep, newest_slot.unwrap_or_default());
     // The catalog sorts incremental archives by base slot first; here, they are sorted by their own slots.
-    keep_newest(&mut plan, ListedArchive::is_full, keep.full);
+    keep_newest(&mut decisions, ListedArchive::is_full, keep.full);
     let is_incremental = |archive: &ListedArchive| !archive.is_full() && !archive.is_rebased();
-    keep_newest(&mut plan, is_incremental, keep.incremental);
-    keep_newest(&mut plan, ListedArchive::is_rebased, keep.rebased);
-    for decision in &mut plan {
+    keep_newest(&mut decisions, is_incremental, keep.incremental);
+    keep_newest(&mut decisions, ListedArchive::is_rebased, keep.rebased);
+    for decision in &mut decisions {
         if !keep.within.is_zero() && decision.archive.age(now) <= keep.within {
             decision.keep(KeepReason::Recent);
         }
@@ -33,19 +33,19 @@ pub fn plan_prune<'a>(catalog: &'a Catalog, keep: &Keep, now: SystemTime) -> Vec
             decision.keep(KeepReason::LastPair);
         }
     }
-    let kept = plan.iter().filter(|decision| decision.keep_reason.is_some() && !decision.archive.is_rebased());
+    let kept = decisions.iter().filter(|decision| decision.keep_reason.is_some() && !decision.archive.is_rebased());
     let bases: BTreeSet<u64> = kept.filter_map(|decision| decision.archive.name.base_slot).collect();
-    for decision in &mut plan {
+    for decision in &mut decisions {
         if decision.archive.is_full() && bases.contains(&decision.archive.name.slot) {
             decision.keep(KeepReason::Base);
         }
     }
-    drop_rebased_with_base(&mut plan);
+    drop_rebased_with_base(&mut decisions);
     if let Some(bytes_max) = keep.bytes_max {
-        shrink(&mut plan, &always_kept, bytes_max);
-        drop_rebased_with_base(&mut plan);
+        shrink(&mut decisions, &always_kept, bytes_max);
+        drop_rebased_with_base(&mut decisions);
     }
-    plan
+    decisions
 }
 
 /// Decision whether to keep or to delete an archive.
@@ -65,21 +65,21 @@ impl PruneDecision<'_> {
     }
 }
 
-fn keep_newest(plan: &mut [PruneDecision<'_>], is_kind: fn(&ListedArchive) -> bool, count: usize) {
-    let mut newest: Vec<_> = plan.iter_mut().filter(|decision| is_kind(decision.archive)).collect();
+fn keep_newest(decisions: &mut [PruneDecision<'_>], is_kind: fn(&ListedArchive) -> bool, count: usize) {
+    let mut newest: Vec<_> = decisions.iter_mut().filter(|decision| is_kind(decision.archive)).collect();
     newest.sort_by_cached_key(|decision| decision.archive.sort_key());
     for decision in newest.into_iter().take(count) {
         decision.keep_reason = decision.keep_reason.max(Some(KeepReason::Newest));
     }
 }
 
-fn drop_rebased_with_base(plan: &mut [PruneDecision<'_>]) {
+fn drop_rebased_with_base(decisions: &mut [PruneDecision<'_>]) {
     // By the slots of full archives; several files may have the same slot.
     let mut is_base_kept: BTreeMap<u64, bool> = BTreeMap::new();
-    for full in plan.iter().filter(|decision| decision.archive.is_full()) {
+    for full in decisions.iter().filter(|decision| decision.archive.is_full()) {
         *is_base_kept.entry(full.archive.name.slot).or_default() |= full.keep_reason.is_some();
     }
-    for decision in plan {
+    for decision in decisions {
         let base_slot = decision.archive.name.base_slot;
         let has_lost_base = base_slot.is_some_and(|base| is_base_kept.get(&base) == Some(&false));
         if decision.archive.is_rebased() && has_lost_base {
@@ -109,9 +109,9 @@ fn base_slot_of(archive: &ListedArchive) -> u64 {
 
 /// Returns the strongest reason of each full archive and the archives that build on it. The full
 /// archive is deleted after all of these.
-fn strongest_reasons_by_base(plan: &[PruneDecision<'_>]) -> BTreeMap<u64, Option<KeepReason>> {
+fn strongest_reasons_by_base(decisions: &[PruneDecision<'_>]) -> BTreeMap<u64, Option<KeepReason>> {
     let mut reasons: BTreeMap<u64, Option<KeepReason>> = BTreeMap::new();
-    for decision in plan.iter().filter(|decision| !decision.archive.is_rebased()) {
+    for decision in decisions.iter().filter(|decision| !decision.archive.is_rebased()) {
         let strongest = reasons.entry(base_slot_of(decision.archive)).or_default();
         *strongest = (*strongest).max(decision.keep_reason);
     }
@@ -122,32 +122,32 @@ fn strongest_reasons_by_base(plan: &[PruneDecision<'_>]) -> BTreeMap<u64, Option
 /// archives with the weakest reason; within a reason, the oldest go first. Those in `always_kept`, their full
 /// archives and archives of unknown time are always kept. A full archive that was kept only for
 /// incremental ones is deleted with the last of them.
-fn shrink(plan: &mut [PruneDecision<'_>], always_kept: &[&ArchiveName], bytes_max: u64) {
-    let mut order: Vec<usize> = (0..plan.len()).collect();
-    let strongest_reasons = strongest_reasons_by_base(plan);
+fn shrink(decisions: &mut [PruneDecision<'_>], always_kept: &[&ArchiveName], bytes_max: u64) {
+    let mut order: Vec<usize> = (0..decisions.len()).collect();
+    let strongest_reasons = strongest_reasons_by_base(decisions);
     order.sort_by_key(|index| {
-        let PruneDecision { archive, keep_reason, .. } = plan.get(*index)?;
+        let PruneDecision { archive, keep_reason, .. } = decisions.get(*index)?;
         let is_only_base = *keep_reason == Some(KeepReason::Base);
         let strongest = if archive.is_full() { strongest_reasons.get(&archive.name.slot) } else { None };
         let strength = (*strongest.unwrap_or(keep_reason)).max(Some(KeepReason::Newest));
         let age_order = (base_slot_of(archive), archive.is_full(), archive.name.slot, !is_only_base);
         Some((!archive.is_rebased(), strength, age_order))
     });
-    let kept = plan.iter().filter(|decision| decision.keep_reason.is_some());
+    let kept = decisions.iter().filter(|decision| decision.keep_reason.is_some());
     let mut kept_bytes = kept.map(|decision| decision.archive.size_bytes).fold(0, u64::saturating_add);
     for index in order {
-        let Some(PruneDecision { archive, keep_reason, .. }) = plan.get(index) else { continue };
+        let Some(PruneDecision { archive, keep_reason, .. }) = decisions.get(index) else { continue };
         let builds_on_archive = |other: &PruneDecision<'_>| {
             let base_slot = other.archive.name.base_slot;
             other.keep_reason.is_some() && !other.archive.is_rebased() && base_slot == Some(archive.name.slot)
         };
-        let is_base = archive.is_full() && plan.iter().any(builds_on_archive);
+        let is_base = archive.is_full() && decisions.iter().any(builds_on_archive);
         let must_go = kept_bytes > bytes_max || *keep_reason == Some(KeepReason::Base);
         let must_stay =
             is_base || matches!(keep_reason, None | Some(KeepReason::Undated)) || always_kept.contains(&&archive.name);
         if must_go
             && !must_stay
-            && let Some(decision) = plan.get_mut(index)
+            && let Some(decision) = decisions.get_mut(index)
         {
             decision.keep_reason = None;
             kept_bytes = kept_bytes.saturating_sub(decision.archive.size_bytes);
@@ -196,17 +196,17 @@ fn week_number(time: Duration) -> u64 {
 /// counted. If days or weeks are requested, an archive of unknown time is kept. If epochs are requested
 /// and their lengths are not known, every archive is kept. An epoch is considered only after its end, that
 /// is, if `newest_slot` is later.
-fn plan_periods<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<PruneDecision<'a>> {
+fn decide_by_period<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<PruneDecision<'a>> {
     // Computing the time of an archive may read those of all others, so it is done only if needed.
     let is_time_needed = keep.daily > 0 || keep.weekly > 0;
     let undecided = |archive| {
         let time = if is_time_needed { catalog.bank_time_of(archive) } else { None };
         PruneDecision { archive, time, keep_reason: None }
     };
-    let mut plan: Vec<PruneDecision<'_>> = catalog.archives().iter().map(undecided).collect();
+    let mut decisions: Vec<PruneDecision<'_>> = catalog.archives().iter().map(undecided).collect();
     let is_state =
         |archive: &ListedArchive| archive.is_full() || !archive.is_rebased() && catalog.base_of(archive).is_some();
-    let mut states: Vec<_> = plan.iter_mut().filter(|decision| is_state(decision.archive)).collect();
+    let mut states: Vec<_> = decisions.iter_mut().filter(|decision| is_state(decision.archive)).collect();
     states.sort_by_key(|state| Reverse(state.archive.name.slot));
     let mut keep_newest_of_each =
         |count: usize, reason: KeepReason, period_of: &dyn Fn(&PruneDecision<'_>) -> Option<u64>| {
@@ -229,10 +229,10 @@ fn plan_periods<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<
         });
     }
     let is_epoch_unknown = keep.epoch_ends > 0 && catalog.epoch_schedule.is_none();
-    for decision in &mut plan {
+    for decision in &mut decisions {
         if is_epoch_unknown || is_time_needed && decision.time.is_none() && !decision.archive.is_rebased() {
             decision.keep_reason = Some(KeepReason::Undated);
         }
     }
-    plan
+    decisions
 }
