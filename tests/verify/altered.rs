@@ -31,7 +31,7 @@ pub struct AlteredPaths {
 impl Altered {
     /// Creates a full archive with the name of the fixture.
     pub fn full(label: impl ToString, bytes: Vec<u8>) -> Self {
-        let full = ArchiveFile { name: FULL.to_string(), bytes };
+        let full = ArchiveFile { name: FULL_26.to_string(), bytes };
         Self { label: label.to_string(), full, incremental: None }
     }
 
@@ -82,10 +82,10 @@ impl Corpus {
     }
 
     fn add_altered_pair(&mut self, label: &str, alter: impl FnOnce(&mut Tar)) {
-        let mut tar = Tar::read(INCREMENTAL);
+        let mut tar = Tar::read(INCREMENTAL_26_40);
         alter(&mut tar);
-        let full = std::fs::read(agave_dir().join(FULL)).expect("the fixture");
-        let incremental = ArchiveFile { name: INCREMENTAL.to_string(), bytes: compress(&tar.write()) };
+        let full = std::fs::read(agave_dir().join(FULL_26)).expect("the fixture");
+        let incremental = ArchiveFile { name: INCREMENTAL_26_40.to_string(), bytes: compress(&tar.write()) };
         let altered = Altered::full(format!("pair: {label}"), full);
         self.archives.push(Altered { incremental: Some(incremental), ..altered });
     }
@@ -93,7 +93,7 @@ impl Corpus {
 
 /// Returns all altered archives.
 pub fn corpus() -> Vec<Altered> {
-    let mut corpus = Corpus { tar: Tar::read(FULL), archives: Vec::new() };
+    let mut corpus = Corpus { tar: Tar::read(FULL_26), archives: Vec::new() };
     add_frames(&mut corpus);
     add_ends(&mut corpus);
     add_entries(&mut corpus);
@@ -568,11 +568,11 @@ fn insert_extension(tar: &mut Tar, kind: u8, content: &[u8]) {
 fn add_names(corpus: &mut Corpus) {
     let good = compress(&corpus.tar.write());
     for (label, name) in [
-        ("another slot", FULL.replace("-26-", "-27-")),
-        ("another hash", FULL.replace("5vEh", "6vEh")),
+        ("another slot", FULL_26.replace("-26-", "-27-")),
+        ("another hash", FULL_26.replace("5vEh", "6vEh")),
         ("not a snapshot's", "archive.tar.zst".to_string()),
-        ("a hash that is none", FULL.replace("5vEh", "0OIl")),
-        ("bzip2 by its name", FULL.replace("zst", "bz2")),
+        ("a hash that is none", FULL_26.replace("5vEh", "0OIl")),
+        ("bzip2 by its name", FULL_26.replace("zst", "bz2")),
     ] {
         let full = ArchiveFile { name, bytes: good.clone() };
         corpus.archives.push(Altered { label: format!("name: {label}"), full, incremental: None });
@@ -728,12 +728,12 @@ fn add_pairs(corpus: &mut Corpus) {
         }
     });
     corpus.add_altered_pair("end: no zeros", |tar| tar.end.clear());
-    let full = std::fs::read(agave_dir().join(FULL)).expect("the fixture");
-    let incremental = std::fs::read(agave_dir().join(INCREMENTAL)).expect("the fixture");
+    let full = std::fs::read(agave_dir().join(FULL_26)).expect("the fixture");
+    let incremental = std::fs::read(agave_dir().join(INCREMENTAL_26_40)).expect("the fixture");
     for (label, full_name, incremental_name) in [
-        ("another base in the name", FULL.to_string(), INCREMENTAL.replace("-26-", "-25-")),
-        ("another slot in the name", FULL.to_string(), INCREMENTAL.replace("-40-", "-41-")),
-        ("a base that is the slot in the name", FULL.to_string(), INCREMENTAL.replace("-26-", "-40-")),
+        ("another base in the name", FULL_26.to_string(), INCREMENTAL_26_40.replace("-26-", "-25-")),
+        ("another slot in the name", FULL_26.to_string(), INCREMENTAL_26_40.replace("-40-", "-41-")),
+        ("a base that is the slot in the name", FULL_26.to_string(), INCREMENTAL_26_40.replace("-26-", "-40-")),
     ] {
         corpus.archives.push(Altered {
             label: format!("pair: {label}"),

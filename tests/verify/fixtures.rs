@@ -9,15 +9,10 @@ use slotpress_read::{
     ArchiveInput, CheckOptions, Failure, Rule, Snapshot, SnapshotClient, VerifyOptions, VerifyReport,
 };
 
-pub const FULL: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
-pub const INCREMENTAL: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
+pub use crate::common::{FULL_26, INCREMENTAL_26_40};
 
 pub fn agave_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-4.2.2")
-}
-
-pub fn validator_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-validator-4.2.2")
 }
 
 pub fn read_tar(name: &str) -> Vec<u8> {

@@ -22,7 +22,7 @@ fn each_fault_of_an_incomplete_ledger_is_a_failure() {
     for (name, storages) in [
         ("ledger-at-26.tar.zst", "accounts/run"),
         ("ledger-at-40-hard-links.tar.zst", "accounts/snapshot/40"),
-        (FULL, "accounts"),
+        (FULL_26, "accounts"),
     ] {
         let ledger = unpack(name);
         assert!(verify_ledger(ledger.path()).ok);

@@ -13,13 +13,13 @@ use crate::verify::fixtures::*;
 
 fn verify_tar(tar: &Tar) -> VerifyReport {
     let dir = temp_dir();
-    verify(&write_file(dir.path(), FULL, &compress(&tar.write())), None, &[])
+    verify(&write_file(dir.path(), FULL_26, &compress(&tar.write())), None, &[])
 }
 
 /// Two storages have three independent faults. Each is reported at its record, and so is the state.
 #[test]
 fn faults_of_records_are_reported_at_their_offsets() {
-    let mut tar = Tar::read(FULL);
+    let mut tar = Tar::read(FULL_26);
     let member = tar.rich_storage();
     let offsets = [1, 2].map(|index| record_ranges(&member.content)[index].start);
     member.content[offsets[0] + 96] = 2;
@@ -53,7 +53,7 @@ fn address_at(storage: &[u8], offset: usize) -> Address {
 
 #[test]
 fn an_account_that_its_storage_has_twice_is_reported_at_both_places() {
-    let mut tar = Tar::read(FULL);
+    let mut tar = Tar::read(FULL_26);
     let member = tar.rich_storage();
     let first = record_ranges(&member.content)[1].clone();
     let mut content = member.content.clone();
@@ -157,10 +157,10 @@ fn frames_that_a_seek_table_misplaces_are_reported() {
 /// A fault is a warning if all chosen clients accept it, and a failure if one of them does not.
 #[test]
 fn a_fault_that_a_client_accepts_is_a_warning_for_it() {
-    let mut tar = Tar::read(FULL);
+    let mut tar = Tar::read(FULL_26);
     tar.end = vec![0; 10_240];
     let dir = temp_dir();
-    let path = write_file(dir.path(), FULL, &compress(&tar.write()));
+    let path = write_file(dir.path(), FULL_26, &compress(&tar.write()));
     let agave = verify(&path, None, &SnapshotClient::AGAVE);
     assert!(agave.ok, "{}", describe(&agave));
     assert_eq!(agave.warnings.len(), 1);

@@ -24,7 +24,7 @@ fn archives_with_stable_reports() -> impl Iterator<Item = Altered> {
 
 /// Replaces the names of directories and archives.
 fn with_short_names(text: &str, dir: &Path) -> String {
-    text.replace(&format!("{}/", dir.display()), "").replace(FULL, "FULL").replace(INCREMENTAL, "INCREMENTAL")
+    text.replace(&format!("{}/", dir.display()), "").replace(FULL_26, "FULL").replace(INCREMENTAL_26_40, "INCREMENTAL")
 }
 
 fn place_text(place: &FailurePlace) -> String {

@@ -70,7 +70,7 @@ impl CacheOffsets {
 }
 
 pub fn tar_with_changed_bank(change: impl Fn(&mut Vec<u8>, &BankOffsets)) -> Tar {
-    let mut tar = Tar::read(FULL);
+    let mut tar = Tar::read(FULL_26);
     let member = tar.member(is_bank_file);
     let mut bank = member.content.clone();
     let offsets = BankOffsets::find(&bank);
@@ -80,7 +80,7 @@ pub fn tar_with_changed_bank(change: impl Fn(&mut Vec<u8>, &BankOffsets)) -> Tar
 }
 
 fn tar_with_changed_status_cache(change: impl Fn(&mut Vec<u8>, &CacheOffsets)) -> Tar {
-    let mut tar = Tar::read(FULL);
+    let mut tar = Tar::read(FULL_26);
     let member = tar.member(is_status_cache);
     let mut cache = member.content.clone();
     let offsets = CacheOffsets::find(&cache);
@@ -128,7 +128,7 @@ fn archives_without_a_storage_map_are_valid() {
 fn older_versions_refuse_results_that_they_do_not_know() {
     for error in NEWER_ERRORS {
         let dir = temp_dir();
-        let path = write_file(dir.path(), FULL, &compress(&tar_with_transaction_error(error).write()));
+        let path = write_file(dir.path(), FULL_26, &compress(&tar_with_transaction_error(error).write()));
         let report = verify(&path, None, &[]);
         assert!(report.ok, "{}", describe(&report));
         assert!(report.warnings.is_empty(), "{:?}", report.warnings);
@@ -156,7 +156,7 @@ fn an_archive_that_no_client_loads_is_refused() {
     });
     let dir = temp_dir();
     let out = temp_dir();
-    let report = verify(&write_file(dir.path(), FULL, &compress(&tar.write())), None, &[]);
+    let report = verify(&write_file(dir.path(), FULL_26, &compress(&tar.write())), None, &[]);
     assert!(report.ok, "{}", describe(&report));
     assert_eq!(refusing_clients(&report), SnapshotClient::AGAVE);
     let member = tar.member(is_status_cache);
@@ -167,7 +167,7 @@ fn an_archive_that_no_client_loads_is_refused() {
     let slots = cache.expect("a status cache").slots;
     let empty_slots = slots.iter().flat_map(|slot| [&slot.to_le_bytes()[..], &[1], &[0; 8]].concat());
     member.set_content((slots.len() as u64).to_le_bytes().into_iter().chain(empty_slots).collect());
-    let path = write_file(dir.path(), FULL, &compress(&tar.write()));
+    let path = write_file(dir.path(), FULL_26, &compress(&tar.write()));
     let report = verify(&path, None, &[]);
     assert_eq!(broken_rules(&report), [Rule::NoClient], "{}", describe(&report));
     let (code, stdout, _) = run_to_text(&["verify", text(&path)]);
@@ -208,7 +208,7 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
             }),
         ),
         ("the newest blockhash", {
-            let mut tar = Tar::read(FULL);
+            let mut tar = Tar::read(FULL_26);
             let newest = tar.member(is_bank_file).content[9..41].to_vec();
             let member = tar.member(is_status_cache);
             let mut cache = member.content.clone();
@@ -234,7 +234,7 @@ fn all_clients_refuse_a_wrong_bank_hash() {
     for part in [0, 32] {
         let tar = tar_with_changed_bank(|bank, offsets| bank[offsets.hash + part] ^= 1);
         let dir = temp_dir();
-        let path = write_file(dir.path(), FULL, &compress(&tar.write()));
+        let path = write_file(dir.path(), FULL_26, &compress(&tar.write()));
         let report = verify(&path, None, &[]);
         assert_eq!(broken_rules(&report), [Rule::BankHash], "{}", describe(&report));
         assert_eq!(refusing_clients(&report), SnapshotClient::JUDGED_BY_DEFAULT);
@@ -244,7 +244,7 @@ fn all_clients_refuse_a_wrong_bank_hash() {
 
 #[test]
 fn firedancer_refuses_an_archive_without_slot_history() {
-    let mut tar = Tar::read(FULL);
+    let mut tar = Tar::read(FULL_26);
     let address = bs58::decode("SysvarS1otHistory11111111111111111111111111").into_vec().expect("base58");
     let mut changed = 0;
     for index in tar.storages() {
@@ -259,7 +259,7 @@ fn firedancer_refuses_an_archive_without_slot_history() {
     }
     assert!(changed > 0);
     let dir = temp_dir();
-    let path = write_file(dir.path(), FULL, &compress(&tar.write()));
+    let path = write_file(dir.path(), FULL_26, &compress(&tar.write()));
     let report = verify(&path, None, &[SnapshotClient::Firedancer]);
     assert_eq!(failures_of(&report, Rule::SlotHistory).len(), 1, "{}", describe(&report));
 }
@@ -267,13 +267,13 @@ fn firedancer_refuses_an_archive_without_slot_history() {
 /// Agave 4.4 loads a storage that is padded to a page, but cannot archive it.
 #[test]
 fn a_padded_storage_has_a_note_for_agave_4_4() {
-    let mut tar = Tar::read(FULL);
+    let mut tar = Tar::read(FULL_26);
     let index = tar.storages()[3];
     let mut content = tar.members[index].content.clone();
     content.resize(content.len().next_multiple_of(4096), 0);
     tar.members[index].set_content(content);
     let dir = temp_dir();
-    let path = write_file(dir.path(), FULL, &compress(&tar.write()));
+    let path = write_file(dir.path(), FULL_26, &compress(&tar.write()));
     let report = verify(&path, None, &SnapshotClient::AGAVE);
     assert!(report.ok, "{}", describe(&report));
     let with_note = report.clients.iter().filter(|verdict| verdict.note.is_some()).map(|verdict| verdict.client);

@@ -47,14 +47,14 @@ fn verify_frames(tar: &[u8], frame_bytes: usize, damaged: &[usize], content_size
         bytes.extend(frame);
     }
     let dir = temp_dir();
-    VerifiedFrames { report: verify(&write_file(dir.path(), FULL, &bytes), None, &[]), starts }
+    VerifiedFrames { report: verify(&write_file(dir.path(), FULL_26, &bytes), None, &[]), starts }
 }
 
 /// The first damaged frame is reported with its number and offset, and reading ends there. Faults
 /// before it are found too.
 #[test]
 fn the_first_damaged_frame_is_reported() {
-    let mut tar = Tar::read(FULL);
+    let mut tar = Tar::read(FULL_26);
     let sound = verify_frames(&tar.write(), 40_000, &[], ContentSize::Stated).report;
     assert!(sound.ok, "{}", describe(&sound));
     let storages = tar.storages();
@@ -94,7 +94,7 @@ fn the_first_damaged_frame_is_reported() {
 /// found.
 #[test]
 fn a_damaged_header_does_not_hide_faults_before_it() {
-    let mut tar = Tar::read(FULL);
+    let mut tar = Tar::read(FULL_26);
     let storages = tar.storages();
     let early = storages[2];
     let broken = storages[3];
@@ -121,7 +121,7 @@ fn a_damaged_header_does_not_hide_faults_before_it() {
 /// Reading ends at the first of many damaged headers, and the report has the checks that were skipped.
 #[test]
 fn reading_ends_at_the_first_damaged_header() {
-    let mut tar = Tar::read(FULL);
+    let mut tar = Tar::read(FULL_26);
     let version = tar.position(|path| path == "version");
     let mut damaged = Member::new("accounts/1.1", b'0', b"");
     damaged.header.as_mut_bytes()[0] ^= 1;

@@ -6,7 +6,7 @@ use slotpress_base::NoProgress;
 use slotpress_read::{Check, CheckMode, CheckOptions, Snapshot, SnapshotClient, VerifyReport};
 
 use crate::common::oracle::Oracle;
-use crate::common::temp_dir;
+use crate::common::{FULL_3500, INCREMENTAL_3500_3550, fixture, temp_dir};
 use crate::verify::fixtures::*;
 
 /// A state, with the values that Agave reports.
@@ -43,8 +43,8 @@ fn assert_is_good(report: &VerifyReport, state: &ExpectedState) {
 
 #[test]
 fn archives_of_agave_are_good() {
-    assert_is_good(&verify(&agave_dir().join(FULL), None, &[]), &STATE_26);
-    let pair = verify(&agave_dir().join(FULL), Some(&agave_dir().join(INCREMENTAL)), &[]);
+    assert_is_good(&verify(&fixture(FULL_26), None, &[]), &STATE_26);
+    let pair = verify(&fixture(FULL_26), Some(&fixture(INCREMENTAL_26_40)), &[]);
     assert_is_good(&pair, &STATE_40);
     assert_eq!(pair.clients.len(), SnapshotClient::JUDGED_BY_DEFAULT.len());
     assert!(pair.clients.iter().all(|verdict| verdict.loads));
@@ -52,7 +52,7 @@ fn archives_of_agave_are_good() {
 
 #[test]
 fn the_state_of_an_incremental_archive_alone_cannot_be_checked() {
-    let snapshot = Snapshot::archive(agave_dir().join(INCREMENTAL));
+    let snapshot = Snapshot::archive(fixture(INCREMENTAL_26_40));
     let error = slotpress_read::verify(&snapshot, &verify_options(&SnapshotClient::JUDGED_BY_DEFAULT), &NoProgress)
         .expect_err("refused");
     assert!(error.to_string().contains("of an incremental archive alone cannot be checked"), "{error}");
@@ -60,7 +60,7 @@ fn the_state_of_an_incremental_archive_alone_cannot_be_checked() {
 
 #[test]
 fn all_but_the_state_of_an_incremental_archive_alone_can_be_checked() {
-    let snapshot = Snapshot::archive(agave_dir().join(INCREMENTAL));
+    let snapshot = Snapshot::archive(fixture(INCREMENTAL_26_40));
     let options =
         verify_options(&SnapshotClient::JUDGED_BY_DEFAULT).check(CheckOptions::default().mode(CheckMode::Frames));
     let report = slotpress_read::verify(&snapshot, &options, &NoProgress).expect("verified");
@@ -71,9 +71,7 @@ fn all_but_the_state_of_an_incremental_archive_alone_can_be_checked() {
 
 #[test]
 fn archives_of_a_validator_are_good() {
-    let full = validator_dir().join("snapshot-3500-CtUdsvB8tPnwSzUfjmEpnuKWLaDq1upyezeiombt7UVw.tar.zst");
-    let incremental =
-        validator_dir().join("incremental-snapshot-3500-3550-4QFDUfNuS6K6375C8WXD93cbtR4go8HkmUoc4YjLj529.tar.zst");
+    let [full, incremental] = [FULL_3500, INCREMENTAL_3500_3550].map(fixture);
     let state = ExpectedState {
         slot: 3550,
         hash: "4QFDUfNuS6K6375C8WXD93cbtR4go8HkmUoc4YjLj529",
@@ -92,7 +90,7 @@ fn ledgers_are_good() {
         ("ledger-at-26.tar.zst", &STATE_26),
         ("ledger-at-40.tar.zst", &STATE_40),
         ("ledger-at-40-hard-links.tar.zst", &STATE_40),
-        (FULL, &STATE_26),
+        (FULL_26, &STATE_26),
     ] {
         let ledger = temp_dir();
         tar::Archive::new(read_tar(archive).as_slice()).unpack(ledger.path()).expect("unpacked");
@@ -102,7 +100,7 @@ fn ledgers_are_good() {
 
 #[test]
 fn an_archive_of_the_expected_slot_and_hash_is_good() {
-    let snapshot = Snapshot::archive(agave_dir().join(FULL));
+    let snapshot = Snapshot::archive(fixture(FULL_26));
     let mut options = verify_options(&SnapshotClient::AGAVE);
     options.check.expect_slot = Some(STATE_26.slot);
     options.check.expect_hash = Some(STATE_26.hash.parse().expect("a hash"));
@@ -112,7 +110,7 @@ fn an_archive_of_the_expected_slot_and_hash_is_good() {
 
 #[test]
 fn a_good_archive_of_an_unexpected_slot_is_refused() {
-    let snapshot = Snapshot::archive(agave_dir().join(FULL));
+    let snapshot = Snapshot::archive(fixture(FULL_26));
     let mut options = verify_options(&SnapshotClient::AGAVE);
     options.check.expect_slot = Some(27);
     options.check.expect_hash = Some(STATE_26.hash.parse().expect("a hash"));
