@@ -47,7 +47,7 @@ impl Unpacker<'_> {
             })
         };
         let by_storage = superseded.records.chunk_by(|version, next| version.storage() == next.storage());
-        let mut check = |_: &[u8], ()| records.accounts.check();
+        let mut check = |_: &[u8], ()| records.state.check();
         run_in_order(by_storage.map(Ok), options.threads, &new_worker, self.job.progress, &mut check)
     }
 }

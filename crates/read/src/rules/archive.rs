@@ -179,7 +179,7 @@ impl Visitor for ArchiveRules<'_> {
         };
         // An empty storage has no number: `recompress` leaves it out.
         let records = if entry.content_bytes > 0 { self.records } else { None };
-        let storage = records.map(|records| records.accounts.add_storage(slot, id));
+        let storage = records.map(|records| records.state.add_storage(slot, id));
         Ok(EntryUse { is_document: false, is_for_sink, storage })
     }
 

@@ -13,14 +13,14 @@ use crate::state::visitor::{StateWorker, Task};
 use crate::{Check, FailurePlace, Failures, RecordVersion, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded};
 
 pub struct AccountsPass<'a> {
-    pub accounts: &'a StateBuilder,
+    pub state: &'a StateBuilder,
     pub failures: &'a Failures,
     pub task: Task<'a>,
 }
 
 impl<'a> AccountsPass<'a> {
-    pub fn new(accounts: &'a StateBuilder, failures: &'a Failures, task: Task<'a>) -> Self {
-        Self { accounts, failures, task }
+    pub fn new(state: &'a StateBuilder, failures: &'a Failures, task: Task<'a>) -> Self {
+        Self { state, failures, task }
     }
 }
 
@@ -44,7 +44,7 @@ impl RecordVisitor for AccountsPass<'_> {
     }
 
     fn check(&self) -> Result<()> {
-        self.accounts.check()
+        self.state.check()
     }
 
     fn report_lost(&self, storage: Option<StorageRef>, error: Error) -> Result<()> {
@@ -77,34 +77,34 @@ struct AccountsWorker<'a> {
 impl AccountsWorker<'_> {
     fn keep_error(&self, result: Result<()>) {
         if let Err(error) = result {
-            self.pass.accounts.error.lock().get_or_insert(error);
+            self.pass.state.error.lock().get_or_insert(error);
         }
     }
 
     fn flush(&mut self) {
-        let result = self.pass.accounts.log.append(&mut self.batch);
+        let result = self.pass.state.log.append(&mut self.batch);
         self.batch.clear();
         self.keep_error(result);
     }
 
     fn add_to_state(&mut self, record: &Record<'_>) {
-        self.pass.accounts.stakes.keep_if_staked(self.storage, record);
+        self.pass.state.stakes.keep_if_staked(self.storage, record);
         self.add_to_sums(record);
     }
 
     fn log(&mut self, record: &Record<'_>) {
-        let accounts = self.pass.accounts;
+        let state = self.pass.state;
         let storage = self.storage;
         let is_added = matches!(self.pass.task, Task::Add(_));
         let is_tombstone = record.header.lamports == 0;
-        let fingerprint = accounts.fingerprinter.fingerprint(&record.header.pubkey);
+        let fingerprint = state.fingerprinter.fingerprint(&record.header.pubkey);
         self.sums.records += 1;
         self.sums.tombstones += u64::from(is_tombstone);
-        if accounts.is_in_newer_archive(storage.number, &fingerprint) {
+        if state.is_in_newer_archive(storage.number, &fingerprint) {
             self.sums.superseded += 1;
             return;
         }
-        if is_added && let Some(kept_records) = &accounts.kept_records {
+        if is_added && let Some(kept_records) = &state.kept_records {
             kept_records.keep_if_seen(storage.number, &fingerprint, record);
         }
         let number = storage.number;
@@ -112,7 +112,7 @@ impl AccountsWorker<'_> {
         if self.batch.push(version) {
             self.flush();
         }
-        accounts.well_known.keep_if_well_known(storage, record);
+        state.well_known.keep_if_well_known(storage, record);
         if is_added && !is_tombstone {
             self.add_to_state(record);
         }
@@ -120,10 +120,9 @@ impl AccountsWorker<'_> {
     }
 
     fn visit(&mut self, record: &Record<'_>, is_hashed: bool) {
-        let accounts = self.pass.accounts;
+        let state = self.pass.state;
         let is_superseded = is_marked(self.marks, record.offset_bytes)
-            || accounts
-                .is_in_newer_archive(self.storage.number, &accounts.fingerprinter.fingerprint(&record.header.pubkey));
+            || state.is_in_newer_archive(self.storage.number, &state.fingerprinter.fingerprint(&record.header.pubkey));
         if is_hashed && !is_superseded && record.header.lamports > 0 {
             self.add_to_state(record);
         }
@@ -131,7 +130,7 @@ impl AccountsWorker<'_> {
     }
 
     fn subtract(&mut self, record: &Record<'_>) {
-        let fingerprint = self.pass.accounts.fingerprinter.fingerprint(&record.header.pubkey);
+        let fingerprint = self.pass.state.fingerprinter.fingerprint(&record.header.pubkey);
         if contains_fingerprint(self.superseded, &fingerprint) {
             self.add_to_sums(record);
         }
@@ -211,8 +210,8 @@ impl Drop for AccountsWorker<'_> {
         self.flush();
         self.sums.state.lattice.add(&self.lattice.take());
         match self.pass.task {
-            Task::Subtract(_) => self.pass.accounts.subtract(&self.sums.state),
-            _ => self.pass.accounts.add(&self.sums),
+            Task::Subtract(_) => self.pass.state.subtract(&self.sums.state),
+            _ => self.pass.state.add(&self.sums),
         }
     }
 }

@@ -124,19 +124,19 @@ impl<'a> VerifyJob<'a> {
 pub(crate) fn new_state_builder(job: &VerifyJob<'_>, storages_bytes: u64) -> Result<StateBuilder> {
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
     let spill_dir = job.options.check.spill_dir(None);
-    let accounts = match job.second_pass_visitor {
+    let state = match job.second_pass_visitor {
         None => StateBuilder::with_kept_records(*memory_bytes, &spill_dir, storages_bytes)?,
         // The visit needs the other half to mark superseded records.
         Some(_) => StateBuilder::new(*memory_bytes / 2, &spill_dir, storages_bytes)?,
     };
     if !job.reads_records() {
-        return Ok(accounts);
+        return Ok(state);
     }
-    match accounts.log.check_expected_room(*memory_bytes) {
+    match state.log.check_expected_room(*memory_bytes) {
         Err(error) if temporary_dir.is_none() => {
             job.progress.warn(&format!("if the log of records does not fit in memory, the run will end with: {error}"));
         }
         result => result?,
     }
-    Ok(accounts)
+    Ok(state)
 }

@@ -23,18 +23,18 @@ use crate::{
 pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 
 /// Runs the checks that need the whole state, and makes the report. The newest part is the first.
-pub fn judge(parts: Vec<JudgedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
+pub fn judge(parts: Vec<JudgedPart>, state: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
     let newest = judge_together(&parts, job)?;
     if let (Some(bank), Some(visitor)) = (&newest.bank, job.second_pass_visitor) {
         let parts = parts.iter().map(|part| part.facts.clone()).collect();
-        visitor.begin(&StateFacts { bank, parts, well_known: accounts.well_known.accounts() })?;
+        visitor.begin(&StateFacts { bank, parts, well_known: state.well_known.accounts() })?;
     }
-    read_again(&parts, newest, accounts, job)?;
-    Ok(make_report(parts, accounts, job))
+    read_again(&parts, newest, state, job)?;
+    Ok(make_report(parts, state, job))
 }
 
 /// Reads again what the check or the visit of the state needs, and judges the state.
-fn read_again(parts: &[JudgedPart], newest: &JudgedPart, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<()> {
+fn read_again(parts: &[JudgedPart], newest: &JudgedPart, state: &StateBuilder, job: &VerifyJob<'_>) -> Result<()> {
     let progress = job.progress;
     let threads = job.options.threads;
     let bank = newest.bank.as_ref();
@@ -46,9 +46,9 @@ fn read_again(parts: &[JudgedPart], newest: &JudgedPart, accounts: &StateBuilder
         if !job.reads_records() {
             return Ok(());
         }
-        return accounts.check_state(bank, failures, threads, progress, &mut |task, wanted| {
+        return state.check_state(bank, failures, threads, progress, &mut |task, wanted| {
             progress.stage(Stage::Subtracting, None);
-            parts.iter().try_for_each(|part| part.read_records(accounts, task, Some(wanted), job))
+            parts.iter().try_for_each(|part| part.read_records(state, task, Some(wanted), job))
         });
     };
     if let Some(incomplete) = parts.iter().find(|part| part.failures.has_lost_accounts()) {
@@ -56,10 +56,10 @@ fn read_again(parts: &[JudgedPart], newest: &JudgedPart, accounts: &StateBuilder
         return Err(Error::damaged("not all of its records can be read").with_place(path).with_hint(hint::USE_VERIFY));
     }
     progress.stage(Stage::Sorting, None);
-    accounts.visit_state(bank, failures, visitor, threads, &mut |task| {
+    state.visit_state(bank, failures, visitor, threads, &mut |task| {
         parts.iter().try_for_each(|part| {
             progress.stage(Stage::Visiting, part.storages.length_bytes());
-            part.read_records(accounts, task, None, job)
+            part.read_records(state, task, None, job)
         })
     })
 }
@@ -112,7 +112,7 @@ fn judge_together<'a>(parts: &'a [JudgedPart], job: &VerifyJob<'_>) -> Result<&'
 /// Hint for the wrong state of a single archive whose name does not say that it is a full one.
 const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, give its full archive first";
 
-fn make_report(parts: Vec<JudgedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
+fn make_report(parts: Vec<JudgedPart>, state: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
     let options = job.options;
     let is_nameless = matches!(&parts[..], [part] if part.archive().is_some_and(|archive| archive.name.is_none()));
     let base_slot = parts.first().and_then(JudgedPart::base_slot);
@@ -120,7 +120,7 @@ fn make_report(parts: Vec<JudgedPart>, accounts: &StateBuilder, job: &VerifyJob<
     let has_index = parts.iter().all(|part| part.has_index);
     let archives = parts.iter().rev().filter_map(JudgedPart::archive);
     let roots = archives.map(OpenArchive::root).collect();
-    let counts = count_parts(&parts, accounts);
+    let counts = count_parts(&parts, state);
     let mut failures = Failures::new();
     let mut paths = Vec::new();
     let names_by_path = compute_names(&parts);
@@ -187,14 +187,14 @@ fn compute_names(parts: &[JudgedPart]) -> HashMap<PathBuf, ArchiveName> {
     parts.iter().enumerate().filter_map(name_of).collect()
 }
 
-fn count_parts(parts: &[JudgedPart], accounts: &StateBuilder) -> Counts {
-    let sums = accounts.sums();
+fn count_parts(parts: &[JudgedPart], state: &StateBuilder) -> Counts {
+    let sums = state.sums();
     let mut counts = Counts {
         records: sums.records,
         accounts: sums.accounts,
         tombstones: sums.tombstones,
         superseded: sums.superseded,
-        spilled_bytes: accounts.log.spilled_bytes(),
+        spilled_bytes: state.log.spilled_bytes(),
         ..Counts::default()
     };
     for part in parts {

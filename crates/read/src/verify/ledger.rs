@@ -65,15 +65,15 @@ fn read_bank_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Veri
     if let Some(why) = options.state_skip_reason() {
         failures.skip(Check::Records, why);
     }
-    let accounts = new_state_builder(job, plan.content_bytes())?;
+    let state = new_state_builder(job, plan.content_bytes())?;
     for storage in &plan.storages {
-        accounts.add_storage(storage.file.slot, storage.file.id);
+        state.add_storage(storage.file.slot, storage.file.id);
     }
     let part = JudgedPart {
         facts: StatePart { path, root: None, first_storage: 0, is_from_firedancer: false },
         failures,
         bank,
-        storage_count: accounts.storage_count(),
+        storage_count: state.storage_count(),
         tar_bytes: plan.tar_bytes(),
         frames: 0,
         has_index,
@@ -81,12 +81,12 @@ fn read_bank_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Veri
     };
     if job.reads_records() {
         progress.stage(job.stage(), part.storages.length_bytes());
-        part.read_records(&accounts, job.first_task(), None, job)?;
+        part.read_records(&state, job.first_task(), None, job)?;
         if part.failures.has_lost_accounts() {
             part.failures.skip(Check::Records, "missing and damaged storages were not read");
         }
     }
-    judge(vec![part], &accounts, job)
+    judge(vec![part], &state, job)
 }
 
 /// Judges all files of a bank snapshot except storages, and returns its bank file if that can be

@@ -77,20 +77,20 @@ fn read_archives(
     // The newer archive is read first, so that older versions of its accounts need not be hashed.
     let archives: Vec<&ArchiveInput> = incremental.into_iter().chain([archive]).collect();
     let options = job.options;
-    let mut accounts = new_state_builder(&job, estimate_unpacked_bytes(&archives)?)?;
+    let mut state = new_state_builder(&job, estimate_unpacked_bytes(&archives)?)?;
     let seen_slots = SeenSlots::default();
     let mut parts: Vec<JudgedPart> = Vec::new();
     job.announce(&archives);
     for (number, archive) in archives.iter().enumerate() {
         if number > 0 {
-            accounts.begin_older_archive(options.threads)?;
+            state.begin_older_archive(options.threads)?;
         }
         let failures = Failures::new().for_base(number > 0);
-        let part = JudgedPart::read(archive, failures, &accounts, &seen_slots, &job)?;
-        accounts.stakes.lacks_rent_epochs |= part.facts.is_from_firedancer;
+        let part = JudgedPart::read(archive, failures, &state, &seen_slots, &job)?;
+        state.stakes.lacks_rent_epochs |= part.facts.is_from_firedancer;
         parts.push(part);
     }
-    let mut report = judge(parts, &accounts, &job)?;
+    let mut report = judge(parts, &state, &job)?;
     report.elapsed = stopwatch.elapsed();
     Ok(report)
 }

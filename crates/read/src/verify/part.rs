@@ -32,7 +32,7 @@ impl JudgedPart {
     pub fn read(
         archive: &ArchiveInput,
         failures: Failures,
-        accounts: &StateBuilder,
+        state: &StateBuilder,
         seen_slots: &SeenSlots,
         job: &VerifyJob<'_>,
     ) -> Result<Self> {
@@ -45,8 +45,8 @@ impl JudgedPart {
             }
         }
         progress.stage(job.stage(), archive.source.length_bytes());
-        let first_storage = accounts.storage_count();
-        let records = AccountsPass::new(accounts, &failures, job.first_task());
+        let first_storage = state.storage_count();
+        let records = AccountsPass::new(state, &failures, job.first_task());
         let rules = ArchiveRules::from_archive(&archive, archive.base_slot(), seen_slots, &failures)
             .with_records(job.reads_records().then_some(&records));
         let wanted_only = options.quick && options.expect_roots.is_empty();
@@ -83,7 +83,7 @@ impl JudgedPart {
 
     pub fn read_records(
         &self,
-        accounts: &StateBuilder,
+        state: &StateBuilder,
         task: Task<'_>,
         wanted: Option<&HashSet<u32>>,
         job: &VerifyJob<'_>,
@@ -93,7 +93,7 @@ impl JudgedPart {
         if wanted.is_some_and(|wanted| !wanted.iter().any(|number| numbers.contains(number))) {
             return Ok(());
         }
-        let records = AccountsPass::new(accounts, &self.failures, task);
+        let records = AccountsPass::new(state, &self.failures, task);
         self.storages.read(first_storage, wanted, &records, job.options.threads, job.progress)
     }
 
