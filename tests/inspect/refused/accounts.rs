@@ -87,7 +87,7 @@ fn swapped_archives_without_names_are_usage_errors() {
 /// A frame that does not decode may hold any account, so counts are unknown, and an account that is not
 /// found may exist.
 #[test]
-fn damage_is_an_error_of_every_search() {
+fn every_search_in_a_damaged_archive_fails() {
     let out = temp_dir();
     let ledger = ledger("ledger-at-40");
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);

@@ -81,7 +81,7 @@ fn inspect_reads_a_url_like_a_file_with_few_requests() {
 
 /// Unneeded frames are not read, because each read is a request.
 #[test]
-fn a_quick_check_of_a_url_takes_few_requests() {
+fn a_quick_check_of_a_url_needs_few_requests() {
     let served = ServedArchive::start();
     let output = served.assert_same_output("verify", &["--quick"]);
     assert!(output[0]["frames"].as_u64().is_some_and(|frames| frames > 30), "{}", output[0]);
@@ -141,7 +141,7 @@ fn the_archives_of_a_server_are_verified_and_inspected() {
 }
 
 #[test]
-fn a_server_that_requires_a_user_gets_it_for_listed_archives_too() {
+fn the_user_of_a_url_is_sent_for_listed_archives_too() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     let protected = Server::start(move |request, stream| match request.path.as_str() {
         _ if !request.headers.contains_key("authorization") => answer(stream, "401 Unauthorized", &[], b""),

@@ -52,7 +52,7 @@ fn address_at(storage: &[u8], offset: usize) -> Address {
 }
 
 #[test]
-fn an_account_that_its_storage_has_twice_is_reported_at_both_places() {
+fn an_account_that_occurs_twice_in_a_storage_is_reported_at_both_places() {
     let mut tar = Tar::read(FULL_26);
     let member = tar.rich_storage();
     let first = record_ranges(&member.content)[1].clone();

@@ -247,7 +247,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn other_files_are_refused() {
+    fn files_that_are_not_archives_are_refused() {
         let page = b"<!DOCTYPE html><html><body>503</body></html>".repeat(20);
         let frame = zstd::bulk::compress(&tar(b"1.2.0"), 1).expect("compresses");
         for bytes in [Vec::new(), vec![0; 5000], page.clone(), [frame, page].concat()] {

@@ -132,7 +132,7 @@ mod tests {
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 
     #[test]
-    fn a_list_is_parsed_to_the_archives_that_were_listed() {
+    fn a_written_list_parses_to_the_same_archives() {
         let mut archive = ListedArchive::new(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
         (archive.modified_ns, archive.bank_unix_seconds) = (7_000_000_000, Some(4));
         let location = FrameHashesLocation { offset_bytes: 3, frames: 2 };

@@ -58,7 +58,7 @@ fn as_rebased(archive: ListedArchive) -> ListedArchive {
 
 proptest! {
     #[test]
-    fn sorting_keeps_all_and_puts_pairs_together(archives in proptest::collection::vec(any_archive(), 0..30)) {
+    fn sorting_keeps_all_archives_and_groups_pairs(archives in proptest::collection::vec(any_archive(), 0..30)) {
         let names: BTreeSet<String> = archives.iter().map(|archive| archive.name.to_string()).collect();
         let catalog = Catalog::new(archives);
         let sorted: BTreeSet<String> = catalog.archives().iter().map(|archive| archive.name.to_string()).collect();

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_differ_and_spread() {
+    fn fingerprints_differ_and_are_spread_over_partitions() {
         let fingerprinter = Fingerprinter::new().expect("random bytes");
         let keys: HashSet<[u8; 32]> = similar_keys().collect();
         let fingerprints: HashSet<Fingerprint> = keys.iter().map(|key| fingerprinter.fingerprint(key)).collect();

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn second_records_are_kept_as_far_as_they_fit() {
+    fn second_records_are_kept_if_they_fit() {
         let fingerprinter = Fingerprinter::new().expect("random bytes");
         let kept_records = KeptRecords::new(1 << 20, 4000);
         let data = vec![3; 1000];

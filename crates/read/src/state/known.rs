@@ -74,7 +74,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_given_accounts_are_known(
+        fn only_accounts_of_the_table_are_known(
             partition_bits in 1u32..12,
             accounts in proptest::collection::vec((any::<u32>(), 0u32..3), 0..400),
             others in proptest::collection::vec((any::<u32>(), 0u32..3), 0..100),

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn all_records_of_an_account_that_is_twice_in_one_storage_are_marked() {
+    fn all_records_of_an_account_that_occurs_twice_in_a_storage_are_listed() {
         let version =
             |key, storage, offset_bytes| RecordVersion::new(Fingerprint([key, 0, 0]), storage, false, offset_bytes);
         let versions = [version(1, 0, 0), version(1, 1, 0), version(2, 0, 136), version(2, 0, 272), version(2, 1, 136)];

@@ -179,7 +179,7 @@ fn known_accounts_take_at_most_half_of_the_log() {
 }
 
 #[test]
-fn an_account_of_too_many_records_is_refused() {
+fn an_account_with_too_many_records_is_refused() {
     const CHUNKS_MAX: u64 = 2 * STORAGES_MAX * ITEM_BYTES / CHUNK_BYTES;
     for (chunks, is_accepted) in [(CHUNKS_MAX, true), (CHUNKS_MAX + 1, false)] {
         let log = VersionLog::new(0, &std::env::temp_dir(), 0);

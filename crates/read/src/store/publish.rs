@@ -294,7 +294,7 @@ mod tests {
 
     /// A second run for the same name is refused. The file of a killed run is removed.
     #[test]
-    fn only_one_run_at_a_time_makes_the_file_of_a_name() {
+    fn only_one_run_at_a_time_creates_the_file_of_a_name() {
         let dir = tempfile::tempdir().expect("a directory");
         let stale = dir.path().join(format!("{TEMPORARY_PREFIX}name"));
         fs::write(&stale, "half").expect("written");
