@@ -91,13 +91,14 @@ fn every_search_in_a_damaged_archive_fails() {
     let out = temp_dir();
     let ledger = ledger("ledger-at-40");
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
-    for source in [ours, fixture(FULL_26)] {
+    // The frame of the fixture has no checksum, so it decodes to other records.
+    for (source, message) in [(ours, "the frame at offset"), (fixture(FULL_26), "not all records of storage ")] {
         let mut bytes = fs::read(&source).expect("read");
         let middle = bytes.len() / 2;
         bytes[middle..middle + 64].fill(0x55);
         let damaged = out.path().join(format!("damaged-{}", name(&source)));
         fs::write(&damaged, bytes).expect("written");
         assert_inspect_fails(&damaged, &["--by-owner"], 3, "not all of its records can be read");
-        assert_inspect_fails(&damaged, &["--account", MISSING_ACCOUNT], 3, "the frame at offset");
+        assert_inspect_fails(&damaged, &["--account", MISSING_ACCOUNT], 3, message);
     }
 }

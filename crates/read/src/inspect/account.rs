@@ -157,7 +157,7 @@ impl RecordWorker for AccountSearchWorker<'_> {
 impl RecordSink for AccountSearchWorker<'_> {
     fn fault(&mut self, fault: RecordFault) {
         if fault.kind.loses_records() {
-            *self.search.damaged_storage.lock() = Some(self.storage);
+            self.search.damaged_storage.lock().get_or_insert(self.storage);
         }
     }
 
