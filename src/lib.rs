@@ -277,7 +277,7 @@ pub mod net {
 /// use slotpress::serve::{ServeOptions, serve};
 ///
 /// let stop = Arc::new(AtomicBool::new(false));
-/// let options = ServeOptions::new(["/mnt/snapshots".into()], "0.0.0.0:8080".parse()?);
+/// let options = ServeOptions::new(["/mnt/snapshots"], "0.0.0.0:8080".parse()?);
 /// serve(&options, &CancelToken::from(stop.clone()), |event| println!("{event:?}"))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

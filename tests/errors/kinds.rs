@@ -125,7 +125,7 @@ fn a_port_of_another_server_is_in_use() {
     use slotpress::serve::{ServeOptions, serve};
     let dir = temp_dir();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
-    let options = ServeOptions::new([dir.path().to_path_buf()], taken.local_addr().expect("an address"));
+    let options = ServeOptions::new([dir.path()], taken.local_addr().expect("an address"));
     assert_eq!(error_kind(serve(&options, &NoProgress, |_| ())), ErrorKind::InUse);
 }
 

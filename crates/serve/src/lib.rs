@@ -128,9 +128,9 @@ pub const THREADS_DEFAULT_MAX: usize = 8;
 impl ServeOptions {
     /// Creates options that serve directories at an address, without encryption or rate limits, over at
     /// most 1024 connections, 64 of each client.
-    pub fn new(dirs: impl IntoIterator<Item = PathBuf>, listen: SocketAddr) -> Self {
+    pub fn new(dirs: impl IntoIterator<Item = impl Into<PathBuf>>, listen: SocketAddr) -> Self {
         Self {
-            dirs: Vec::from_iter(dirs),
+            dirs: dirs.into_iter().map(Into::into).collect(),
             listen,
             tls: None,
             metrics: None,

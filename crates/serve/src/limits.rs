@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     fn options() -> ServeOptions {
-        ServeOptions::new([], SocketAddr::new(address("127.0.0.1"), 0))
+        ServeOptions::new([""; 0], SocketAddr::new(address("127.0.0.1"), 0))
     }
 
     fn address(text: &str) -> IpAddr {
