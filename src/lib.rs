@@ -234,7 +234,7 @@ pub mod inspect {
 /// Finds archives on servers, and downloads them.
 ///
 /// `find` ranks the states that servers offer by their age at boot. `fetch` downloads archives, and
-/// resumes interrupted downloads. `archive_at_url` returns a [`ArchiveInput`] that is read by range
+/// resumes interrupted downloads. `open_archive_at_url` returns a [`ArchiveInput`] that is read by range
 /// requests, without a download. To read buckets, pass client options through
 /// `stores::S3Options::for_client`.
 ///
@@ -255,11 +255,11 @@ pub mod inspect {
 #[cfg(feature = "net")]
 pub mod net {
     #[doc(inline)]
-    pub use slotpress_net::find::{Refused, find};
+    pub use slotpress_net::find::{RefusedSource, find};
     #[doc(inline)]
     pub use slotpress_net::{
         Candidate, Client, ClientOptions, Cluster, FetchLimits, FindOptions, FindReport, MaxAge, Offer, SourceLocation,
-        Url, archive_at_url,
+        Url, open_archive_at_url,
     };
 
     pub use crate::bootstrap::fetch::{FetchOptions, FetchReport, FetchedArchive, fetch};

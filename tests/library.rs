@@ -428,7 +428,7 @@ fn serve_archive() -> ArchiveServer {
 #[test]
 fn an_archive_on_a_server_is_verified_and_inspected_like_a_file() {
     let ArchiveServer { server: _server, client, url } = serve_archive();
-    let remote = slotpress::net::archive_at_url(&client, &url, CancelToken::default()).expect("opened");
+    let remote = slotpress::net::open_archive_at_url(&client, &url, CancelToken::default()).expect("opened");
     let local = ArchiveInput::from_path(fixture(FULL_26));
     let count = |archive: &ArchiveInput| {
         verify(&Snapshot::archive(archive.clone()), &VerifyOptions::default(), &NoProgress).expect("verified").counts
@@ -444,7 +444,7 @@ fn reading_from_a_server_ends_when_the_token_is_cancelled() {
     let ArchiveServer { server: _server, client, url } = serve_archive();
     let token = CancelToken::default();
     token.cancel();
-    let result = slotpress::net::archive_at_url(&client, &url, token)
+    let result = slotpress::net::open_archive_at_url(&client, &url, token)
         .and_then(|archive| verify(&Snapshot::archive(archive), &VerifyOptions::default(), &NoProgress));
     assert_eq!(result.expect_err("cancelled").kind(), ErrorKind::Interrupted);
 }
@@ -454,7 +454,8 @@ fn reading_from_a_server_ends_when_the_token_is_cancelled() {
 fn a_server_that_does_not_listen_is_a_network_error() {
     let ArchiveServer { server, client, url } = serve_archive();
     drop(server);
-    let error = slotpress::net::archive_at_url(&client, &url, CancelToken::default()).expect_err("nothing listens");
+    let error =
+        slotpress::net::open_archive_at_url(&client, &url, CancelToken::default()).expect_err("nothing listens");
     assert_eq!(error.kind(), ErrorKind::Network);
 }
 
@@ -499,7 +500,7 @@ fn the_newest_archive_of_a_day_is_kept() {
 #[test]
 fn calls_inside_an_async_runtime_are_usage_errors() {
     use slotpress::net::{
-        Client, ClientOptions, FetchOptions, FindOptions, SourceLocation, archive_at_url, fetch, find,
+        Client, ClientOptions, FetchOptions, FindOptions, SourceLocation, fetch, find, open_archive_at_url,
     };
     let dir = temp_dir();
     let sources = || [SourceLocation::Directory(dir.path().to_path_buf())];
@@ -510,7 +511,7 @@ fn calls_inside_an_async_runtime_are_usage_errors() {
         [
             find(&client, &FindOptions::new(sources()), &NoProgress).map(drop),
             fetch(&client, &FetchOptions::new(sources(), dir.path()), &NoProgress).map(drop),
-            archive_at_url(&client, &url, CancelToken::default()).map(drop),
+            open_archive_at_url(&client, &url, CancelToken::default()).map(drop),
         ]
     });
     for result in errors {

@@ -308,7 +308,7 @@ fn check_answer(
             assert_eq!(state, *expected, "{label}");
             "accepted".to_string()
         }
-        Err(_) => format!("refused: {}", verdict.because.unwrap_or_default()),
+        Err(_) => format!("refused: {}", verdict.refusal_reason.unwrap_or_default()),
     }
 }
 

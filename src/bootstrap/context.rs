@@ -5,7 +5,7 @@ use std::path::Path;
 
 use slotpress_base::{ErrorKind, Progress, Result, quantity};
 use slotpress_net::fetch::partial::kept_bytes;
-use slotpress_net::find::{ExpectedState, Node, Refused, find};
+use slotpress_net::find::{ExpectedState, Node, RefusedSource, find};
 use slotpress_net::{Client, FetchLimits, FindOptions, FindReport, Offer, Url};
 
 use super::next::{Selection, only_local_error};
@@ -75,7 +75,7 @@ impl FetchContext<'_> {
         }
         self.warn_of_unusable_sources(&report, expected)?;
         if let Some(abandoned) = &selection.abandoned {
-            progress.warn(&format!("{}: it is passed over", abandoned.why));
+            progress.warn(&format!("{}: it is passed over", abandoned.reason));
         }
         let age = report.candidates.first().and_then(|best| best.expected_age);
         if let Some(age) = age.filter(|age| *age > report.max_age) {
@@ -101,7 +101,7 @@ impl FetchContext<'_> {
             let source = source.to_string();
             if !offers.iter().any(|offer| offer.source == source) {
                 let refused = report.refused.iter().find(|refused| refused.source == source);
-                refusals.extend(refused.map(Refused::message));
+                refusals.extend(refused.map(RefusedSource::message));
             }
         }
         let asks_servers = !refusals.is_empty() || self.find.asks_cluster();

@@ -80,8 +80,7 @@ pub struct AbandonedState {
     /// Slot of the state.
     pub slot: u64,
     /// Error that ended the last attempt, on one line.
-    #[serde(rename = "reason")]
-    pub why: String,
+    pub reason: String,
     #[serde(skip)]
     is_remote: bool,
 }
@@ -327,7 +326,7 @@ impl Selection {
             // not send the bytes, another one may.
             root: if is_refused { newest.root } else { None },
             full_location: is_one_of_two.then(|| attempt.full.first_location()),
-            why: one_line(&error.to_string()),
+            reason: one_line(&error.to_string()),
         };
         if let FaultReason::Unusable(locations) = reason {
             for location in locations {
@@ -349,7 +348,7 @@ impl Selection {
             self.abandoned = Some(AbandonedState {
                 archives: names.collect(),
                 slot,
-                why: one_line(&error.to_string()),
+                reason: one_line(&error.to_string()),
                 is_remote: !newest.is_local(),
             });
         }

@@ -19,8 +19,7 @@ pub struct Unconfirmed {
     /// URL of the server, without user and query.
     pub server: String,
     /// Reason, as a clause starting with "it".
-    #[serde(rename = "reason")]
-    pub why: String,
+    pub reason: String,
 }
 
 /// Trusted servers that confirm a state, and trusted servers that do not.
@@ -48,8 +47,8 @@ impl fmt::Display for Confirmations {
             names.push("no other server: slot and hash are only what the source claims".to_string());
         }
         f.write_str(&names.join(", "))?;
-        for Unconfirmed { server, why } in &self.unconfirmed {
-            write!(f, "; not {server}: {why}")?;
+        for Unconfirmed { server, reason } in &self.unconfirmed {
+            write!(f, "; not {server}: {reason}")?;
         }
         Ok(())
     }
@@ -87,13 +86,13 @@ impl FetchContext<'_> {
                 continue;
             }
             self.progress.check()?;
-            let why = self.ask_server(url, name)?;
+            let reason = self.ask_server(url, name)?;
             let server = show_url(url);
-            match why {
+            match reason {
                 None => confirmations.confirmed_by.push(server),
-                Some(why) => {
-                    self.progress.warn(&format!("{server} does not vouch for {name}: {why}"));
-                    confirmations.unconfirmed.push(Unconfirmed { server, why });
+                Some(reason) => {
+                    self.progress.warn(&format!("{server} does not vouch for {name}: {reason}"));
+                    confirmations.unconfirmed.push(Unconfirmed { server, reason });
                 }
             }
         }

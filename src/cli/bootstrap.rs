@@ -138,7 +138,7 @@ fn describe_downloads(report: &BootstrapReport) -> String {
 pub fn warn_of_newer_state(abandoned: Option<&AbandonedState>, ui: &Ui) {
     let Some(state) = abandoned else { return };
     let names = Vec::from_iter(state.archives.iter().map(ToString::to_string)).join(" and ");
-    ui.warn(&format!("the newer state of slot {} was given up: {names}: {}", state.slot, state.why));
+    ui.warn(&format!("the newer state of slot {} was given up: {names}: {}", state.slot, state.reason));
 }
 
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {

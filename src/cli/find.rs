@@ -73,9 +73,9 @@ fn print_report(report: &FindReport, ui: &Ui) {
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for refused in &report.refused {
         // A network error begins with the name of the server. Without it, equal causes can be grouped.
-        let why = match refused.why.split_once(": ") {
+        let why = match refused.reason.split_once(": ") {
             Some((server, why)) if server.contains("://") => why,
-            _ => &refused.why,
+            _ => &refused.reason,
         };
         let source = show_source(&refused.source);
         reasons.entry(why).or_default().push(source);
@@ -121,7 +121,7 @@ fn make_table(candidates: &[Candidate]) -> Table {
         .add_visible("at boot", Unit::Age, |row| row.expected_age.map(|age| age.as_secs_f64()))
         .add_visible("age", Unit::Age, |row| row.age.map(|age| age.as_secs_f64()))
         .add_visible("slot", Unit::Text, show_slot)
-        .add_visible("size", Unit::Bytes, Candidate::bytes)
+        .add_visible("size", Unit::Bytes, Candidate::total_bytes)
         .add_visible("rate", Unit::Text, show_rate)
         .add_visible("source", Unit::Text, |row| show_source(&row.source))
         .finish()

@@ -188,7 +188,8 @@ fn client_lines(report: &VerifyReport) -> Vec<String> {
         let asked = client_names(&report.asked).join(", ");
         lines.push(format!("  asked for    {asked}"));
     }
-    let reasons_and_notes = report.clients.iter().map(|verdict| (verdict.client, (verdict.because, verdict.note)));
+    let reasons_and_notes =
+        report.clients.iter().map(|verdict| (verdict.client, (verdict.refusal_reason, verdict.note)));
     let verdicts = merge_versions(reasons_and_notes.collect());
     let widths = verdicts.iter().map(|(name, _)| name.len() + 1);
     let width = widths.max().unwrap_or_default();

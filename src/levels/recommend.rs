@@ -35,7 +35,7 @@ pub struct CodecChoice {
 impl CodecChoice {
     /// Returns the flags with which `archive` uses this codec: `--zstd-level 3`, `--format lz4`. The
     /// codecs in [`Recommendation::others`] have none.
-    pub fn flag(&self) -> String {
+    pub fn flags(&self) -> String {
         archive_flags(self.codec)
     }
 }
@@ -252,7 +252,7 @@ mod tests {
         let mut rows = rows(&[(1, 1000, 10.0), (2, 968, 11.5), (3, 951, 21.0), (1, 920, 10.1), (10, 914, 90.0)]);
         rows[3].codec.name = "clustered";
         let recommendation = recommend(&rows).expect("rows");
-        assert_eq!(recommendation.knee.flag(), "--layout clustered --zstd-level 1");
+        assert_eq!(recommendation.knee.flags(), "--layout clustered --zstd-level 1");
         insta::assert_snapshot!(recommendation.knee.reason, @"8.0 % smaller than zstd 1 in 1.01 times its time");
     }
 
@@ -291,7 +291,7 @@ mod tests {
         }
         let recommendation = recommend(&rows).expect("some rows");
         assert_eq!(
-            (recommendation.shortest_time.flag(), recommendation.smallest_size.flag()),
+            (recommendation.shortest_time.flags(), recommendation.smallest_size.flags()),
             ("--format lz4".into(), "--zstd-level 3".into())
         );
         assert!(recommendation.shortest_time.reason.ends_with("Agave reads it, Firedancer does not"));

@@ -95,7 +95,7 @@ fn peers_are_ranked_by_age_at_boot() {
     assert!(!best.named_by_operator);
     let reason = |server: &Server| {
         let refused = report.refused.iter().find(|refused| refused.source == server.url("/"));
-        refused.map(|refused| refused.why.clone()).unwrap_or_default()
+        refused.map(|refused| refused.reason.clone()).unwrap_or_default()
     };
     assert!(reason(&old).contains("slots) old at boot"), "{}", reason(&old));
     assert!(reason(&future).contains("not reached"), "{}", reason(&future));

@@ -170,12 +170,15 @@ impl Error {
             _ => None,
         };
         let message = format!("cannot {action} {}: {}", path.escaped(), text_without_code(error));
-        Self { hint: hint.map(Cow::from), ..Self::new(ErrorKind::from_io(error), message).caused_by(copy_error(error)) }
+        Self {
+            hint: hint.map(Cow::from),
+            ..Self::new(ErrorKind::from_io(error), message).with_cause(copy_error(error))
+        }
     }
 
     /// Sets the [cause](Self::cause). The message does not change.
     #[must_use]
-    pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub fn with_cause(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause = Some(Arc::new(Box::new(cause)));
         self
     }

@@ -191,7 +191,7 @@ impl From<NetError> for Error {
             _ => ErrorKind::Network,
         };
         let hint = error.hint.clone();
-        let error = Self::new(kind, error.message.clone()).caused_by(error);
+        let error = Self::new(kind, error.message.clone()).with_cause(error);
         match hint {
             Some(hint) => error.with_hint(hint),
             None => error,

@@ -60,7 +60,7 @@ use slotpress_base::{Error, Result, one_line};
 pub use stores::SCHEME;
 pub use stream_source::StreamSource;
 pub use transfer::Body;
-pub use url_source::{UrlSource, archive_at_url};
+pub use url_source::{UrlSource, open_archive_at_url};
 
 /// Formats a URL for messages, JSON and journals: without user, password, query and fragment. The
 /// query of a signed URL is a key.

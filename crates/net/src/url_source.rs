@@ -197,7 +197,7 @@ impl Source for UrlSource {
 /// # Errors
 /// The server does not answer, does not state the file's length, or does not send ranges. Such an
 /// archive has to be fetched.
-pub fn archive_at_url(client: &Client, url: &Url, cancel: CancelToken) -> Result<ArchiveInput> {
+pub fn open_archive_at_url(client: &Client, url: &Url, cancel: CancelToken) -> Result<ArchiveInput> {
     let source = UrlSource::open(client, url, cancel)?;
     let name = source.remote().archive_name();
     Ok(ArchiveInput::from_source(Arc::new(source), name))

@@ -91,10 +91,10 @@ pub struct ServeOptions {
     pub max_client_rate_bytes_per_second: Option<u64>,
     /// Maximum number of connections of all clients together. Default: 1024, which take 64 MiB of memory
     /// if all are busy.
-    pub connections: usize,
+    pub max_connections: usize,
     /// Maximum number of connections of each client. Default: 64, more than download programs and
     /// browsers open.
-    pub client_connections: usize,
+    pub max_connections_per_client: usize,
     /// Proxies whose header `X-Forwarded-For` is trusted; limits apply to the clients of these proxies.
     /// Default: none.
     #[setters(into)]
@@ -136,8 +136,8 @@ impl ServeOptions {
             metrics: None,
             max_rate_bytes_per_second: None,
             max_client_rate_bytes_per_second: None,
-            connections: CONNECTIONS_DEFAULT,
-            client_connections: CLIENT_CONNECTIONS_DEFAULT,
+            max_connections: CONNECTIONS_DEFAULT,
+            max_connections_per_client: CLIENT_CONNECTIONS_DEFAULT,
             trusted_proxies: Vec::new(),
             io_hint: IoHint::default(),
             threads: available_threads().min(THREADS_DEFAULT_MAX),
@@ -244,7 +244,7 @@ pub fn serve(options: &ServeOptions, progress: &dyn Progress, mut on_event: impl
     let (listener, listen) = bind(&runtime, options.listen)?;
     let start_metrics = |address| serve_metrics(address, server.clone());
     let metrics_server = options.metrics.map(start_metrics).transpose()?;
-    raise_descriptor_limit(options.connections, progress);
+    raise_descriptor_limit(options.max_connections, progress);
 
     let (stop, stopping) = watch::channel(false);
     let endpoint = Endpoint {

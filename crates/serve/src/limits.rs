@@ -98,7 +98,7 @@ impl ClientLimits {
     /// # Errors
     /// The server or the client has too many connections.
     pub fn admit_connection(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
-        if self.connections.load(Relaxed) >= self.options.connections {
+        if self.connections.load(Relaxed) >= self.options.max_connections {
             return Err(Refusal::ServerFull);
         }
         let is_proxy = is_trusted(address, &self.options.trusted_proxies);
@@ -122,7 +122,7 @@ impl ClientLimits {
         let mut clients = self.clients.lock();
         let network = client_network(address);
         let client = clients.entry(network).or_insert_with(new_client);
-        if client.connections.load(Relaxed) >= self.options.client_connections {
+        if client.connections.load(Relaxed) >= self.options.max_connections_per_client {
             return Err(Refusal::ClientFull);
         }
         // Connections are added only here, under the lock.
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn connections_are_admitted_up_to_the_limits() {
-        let limits = ClientLimits::new(Arc::new(options().connections(3).client_connections(2)));
+        let limits = ClientLimits::new(Arc::new(options().max_connections(3).max_connections_per_client(2)));
         let first = limits.admit_connection(address("10.0.0.1")).expect("the first");
         let second = limits.admit_connection(address("::ffff:10.0.0.1")).expect("the second");
         assert_eq!(limits.admit_connection(address("10.0.0.1")).err(), Some(Refusal::ClientFull));

@@ -61,8 +61,8 @@ pub fn serve_metrics(listen: SocketAddr, monitored: Arc<dyn Monitored>) -> Resul
     let runtime = start_runtime(1, "metrics")?;
     let (listener, address) = bind(&runtime, listen)?;
     let (stop, stopping) = watch::channel(false);
-    let options = ServeOptions::new([""; 0], listen).connections(CONNECTIONS_MAX);
-    let options = options.client_connections(CONNECTIONS_MAX);
+    let options = ServeOptions::new([""; 0], listen).max_connections(CONNECTIONS_MAX);
+    let options = options.max_connections_per_client(CONNECTIONS_MAX);
     let endpoint = Endpoint {
         site: Site::Metrics(monitored),
         limits: ClientLimits::new(Arc::new(options)),

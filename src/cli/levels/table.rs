@@ -136,7 +136,7 @@ fn make_advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice
         if let Some(estimate) = row.and_then(describe_estimate) {
             reason += &format!("; {estimate}");
         }
-        Advice { goal: goal.to_string(), choice: choice.flag(), reason }
+        Advice { goal: goal.to_string(), choice: choice.flags(), reason }
     };
     let mut best = advice_for("best of both", &recommendation.knee);
     if !recommendation.measured_well_enough {

@@ -39,7 +39,7 @@ impl Planner<'_> {
     }
 
     fn report_skip(&mut self, name: ArchiveName, reason: impl Into<String>) {
-        self.events.push(PublishEvent::Skipped { name, why: reason.into() });
+        self.events.push(PublishEvent::Skipped { name, reason: reason.into() });
     }
 
     /// Records the result of a scan and of its actions. An error ends only a run with `--once`: a

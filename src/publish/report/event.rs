@@ -35,8 +35,7 @@ pub enum PublishEvent {
     Skipped {
         #[serde(flatten, serialize_with = "serialize_name_and_parts")]
         name: ArchiveName,
-        #[serde(rename = "reason")]
-        why: String,
+        reason: String,
     },
     /// An archive was checked and recompressed, or rebased, and is ready to be published.
     Prepared(ReadyArchive),
@@ -81,8 +80,7 @@ pub struct ReadyArchive {
     /// Result of the state's check: `checked` or `unchecked`.
     pub state: &'static str,
     /// Length of the archive, in bytes.
-    #[serde(rename = "size_bytes")]
-    pub bytes: u64,
+    pub size_bytes: u64,
     /// Root hash; `None` if its frames are not hashed.
     pub root: Option<Root>,
     /// For rebased archives: snapshot hash of the full archive on which this archive builds.
@@ -105,7 +103,7 @@ impl ReadyArchive {
             name: archive.name.clone(),
             target,
             state: state_check_label(archive),
-            bytes: archive.size_bytes,
+            size_bytes: archive.size_bytes,
             root: archive.hashes.map(|hashes| hashes.root),
             rebased_on: archive.rebased_on(),
             elapsed,

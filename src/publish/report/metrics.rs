@@ -144,7 +144,7 @@ impl PublishMetrics {
                 add_seconds("publish", published.elapsed);
                 let labels = target_label(published.target.as_deref().unwrap_or_default());
                 self.series.published.get_or_create(&labels).inc();
-                self.series.published_bytes.get_or_create(&labels).inc_by(published.bytes);
+                self.series.published_bytes.get_or_create(&labels).inc_by(published.size_bytes);
             }
             PublishEvent::Refused { .. } => count_failure("archive"),
             PublishEvent::Skipped { .. } => count_failure("skipped"),

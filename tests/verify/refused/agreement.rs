@@ -160,7 +160,11 @@ fn verify_is_stricter_than_firedancer_where_others_must_not_rely_on_it() {
     for (label, reason) in STRICTER_THAN_FIREDANCER {
         let (verdict, _) = verdict_for_firedancer(&corpus, label);
         assert!(!verdict.loads, "{label}");
-        assert!(verdict.because.is_some_and(|because| because.contains(reason)), "{label}: {:?}", verdict.because);
+        assert!(
+            verdict.refusal_reason.is_some_and(|because| because.contains(reason)),
+            "{label}: {:?}",
+            verdict.refusal_reason
+        );
     }
 }
 
@@ -169,7 +173,7 @@ fn verify_is_looser_than_firedancer_where_no_writer_breaks_a_demand() {
     let corpus: Vec<Altered> = corpus().into_iter().chain(altered_fields()).collect();
     for (label, reason) in LOOSER_THAN_FIREDANCER {
         let (verdict, failures) = verdict_for_firedancer(&corpus, label);
-        assert!(verdict.loads, "{label}, {reason}: {:?}, {failures}", verdict.because);
+        assert!(verdict.loads, "{label}, {reason}: {:?}, {failures}", verdict.refusal_reason);
     }
 }
 

@@ -59,7 +59,7 @@ fn report_text(report: &VerifyReport) -> String {
     }
     let mut verdicts: Vec<(String, Vec<String>)> = Vec::new();
     for verdict in &report.clients {
-        let because = verdict.because.map(|why| format!("no: {why}"));
+        let because = verdict.refusal_reason.map(|why| format!("no: {why}"));
         let Some(words) = because.or(verdict.note.map(|note| format!("yes, but {note}"))) else { continue };
         match verdicts.iter_mut().find(|(known, _)| *known == words) {
             Some((_, clients)) => clients.push(verdict.client.to_string()),

@@ -70,5 +70,5 @@ pub fn too_long_error(remote: &Remote, max_bytes: u64) -> Error {
         _ => format!("the archive is longer than the limit of {limit}"),
     };
     let error = NetError::new(NetErrorKind::TooLong, &remote.url, why);
-    Error::failed(error.to_string()).with_hint(hint::RAISE_MAX_BYTES).caused_by(error)
+    Error::failed(error.to_string()).with_hint(hint::RAISE_MAX_BYTES).with_cause(error)
 }

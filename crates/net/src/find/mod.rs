@@ -93,7 +93,7 @@ impl Candidate {
     }
 
     /// Returns the total size of the archives; `None` if a server does not state a size.
-    pub fn bytes(&self) -> Option<u64> {
+    pub fn total_bytes(&self) -> Option<u64> {
         total_bytes(self.offers())
     }
 
@@ -126,7 +126,7 @@ impl Serialize for Candidate {
         fields.serialize_field("slot", &self.slot())?;
         fields.serialize_field("age_slots", &self.age_slots)?;
         fields.serialize_field("age_seconds", &self.age.map(|age| age.as_secs_f64()))?;
-        fields.serialize_field("bytes", &self.bytes())?;
+        fields.serialize_field("bytes", &self.total_bytes())?;
         fields.serialize_field("fetch_bytes", &self.fetch_bytes())?;
         fields.serialize_field("rate_bytes_per_second", &self.rate_bytes_per_second)?;
         fields.serialize_field("expected_age_slots", &self.expected_age_slots)?;
@@ -139,26 +139,29 @@ impl Serialize for Candidate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[warn(missing_docs)]
-pub struct Refused {
+pub struct RefusedSource {
     /// URL or path of the source, without secrets.
     pub source: String,
     /// Reason, as a clause about the source.
-    #[serde(rename = "reason")]
-    pub why: String,
+    pub reason: String,
     /// True if the state would be too old at boot.
     #[serde(rename = "stale")]
     pub is_stale: bool,
 }
 
-impl Refused {
-    fn new(source: String, why: String) -> Self {
-        Self { source, why, is_stale: false }
+impl RefusedSource {
+    fn new(source: String, reason: String) -> Self {
+        Self { source, reason, is_stale: false }
     }
 
     /// Returns a message that names the source and the reason.
     #[doc(hidden)]
     pub fn message(&self) -> String {
-        if self.why.contains(&self.source) { self.why.clone() } else { format!("{}: {}", self.source, self.why) }
+        if self.reason.contains(&self.source) {
+            self.reason.clone()
+        } else {
+            format!("{}: {}", self.source, self.reason)
+        }
     }
 }
 
@@ -170,7 +173,7 @@ pub struct FindReport {
     /// States that can be fetched, best first.
     pub candidates: Vec<Candidate>,
     /// Unusable sources and states: at most 10,000.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedSource>,
     /// Ranks the candidates again after a failure.
     #[doc(hidden)]
     pub ranking: Ranking,
@@ -240,7 +243,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     for (asked, answer) in sources.iter().zip(answers) {
         match answer {
             Ok(source_offers) => offers.extend(source_offers),
-            Err(why) => report.refuse(Refused::new(asked.source.to_string(), why)),
+            Err(why) => report.refuse(RefusedSource::new(asked.source.to_string(), why)),
         }
     }
     let mut ranking = Ranking {
@@ -255,7 +258,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
             ranking.offers.push(offer);
         } else {
             let why = format!("names slot {}, which the cluster has not reached", offer.name.slot);
-            report.refuse(Refused::new(offer.source, why));
+            report.refuse(RefusedSource::new(offer.source, why));
         }
     }
     let mut slot_time = cluster.slot_time;
@@ -304,18 +307,18 @@ impl FindReport {
         }
         let hint = if self.refused.iter().any(|refused| refused.is_stale) {
             hint::RAISE_MAX_AGE
-        } else if self.refused.iter().any(|refused| refused.why.ends_with(UNKNOWN_AGE)) {
+        } else if self.refused.iter().any(|refused| refused.reason.ends_with(UNKNOWN_AGE)) {
             hint::GIVE_RPC
         } else if self.refused.len() > REASONS_MAX {
             hint::USE_FIND_JSON
         } else {
             "check the addresses, try again later, or give other sources"
         };
-        let message = list_reasons("no source has a usable snapshot", self.refused.iter().map(Refused::message));
+        let message = list_reasons("no source has a usable snapshot", self.refused.iter().map(RefusedSource::message));
         Err(Error::new(ErrorKind::Network, message).with_hint(hint))
     }
 
-    fn refuse(&mut self, refused: Refused) {
+    fn refuse(&mut self, refused: RefusedSource) {
         if self.refused.len() < REFUSED_MAX {
             self.refused.push(refused);
         }
@@ -373,13 +376,13 @@ impl FindReport {
         for candidate in stale {
             let slot = candidate.slot();
             let Some(expected_age) = candidate.expected_age else {
-                self.refuse(Refused::new(candidate.source, format!("slot {slot} {UNKNOWN_AGE}")));
+                self.refuse(RefusedSource::new(candidate.source, format!("slot {slot} {UNKNOWN_AGE}")));
                 continue;
             };
             let slots = quantity::count(self.ranking.slot_time.slots_in(expected_age));
             let [age, limit] = [expected_age, self.max_age].map(quantity::age);
             let why = format!("slot {slot} would be {age} ({slots} slots) old at boot, more than {limit}");
-            self.refuse(Refused { is_stale: true, ..Refused::new(candidate.source, why) });
+            self.refuse(RefusedSource { is_stale: true, ..RefusedSource::new(candidate.source, why) });
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct FailedArchive {
     /// Location of the full archive with which this incremental one failed, if either may be wrong. The
     /// archive is bad only together with that full archive.
     pub full_location: Option<String>,
-    pub why: String,
+    pub reason: String,
 }
 
 impl FailedArchive {
@@ -93,7 +93,7 @@ pub struct Node {
 
 impl Node {
     /// True if an offer may be tried. A full archive must not have failed. An incremental archive must not
-    /// have failed with the full archive at `full_location`, and fewer than [`PAIR_FAULTS_MAX`] other ones of its
+    /// have failed with the full archive at `full_location`, and fewer than `PAIR_FAULTS_MAX` other ones of its
     /// server may have failed with it.
     pub fn allows(&self, offer: &Offer, full_location: Option<&str>) -> bool {
         let mut failed_pairs = Vec::new();
@@ -157,8 +157,8 @@ impl Node {
             return last.clone().with_hint(hint);
         }
         let reasons = self.failed.iter().map(|failed| match &failed.location {
-            Some(location) if !failed.why.contains(location) => format!("{location}: {}", failed.why),
-            _ => failed.why.clone(),
+            Some(location) if !failed.reason.contains(location) => format!("{location}: {}", failed.reason),
+            _ => failed.reason.clone(),
         });
         Error::new(last.kind(), list_reasons("no source is left", reasons)).with_hint(hint)
     }

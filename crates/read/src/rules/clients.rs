@@ -83,7 +83,8 @@ pub struct ClientVerdict {
     pub loads: bool,
     /// Reason why the client refuses the archive, by the first broken rule that it refuses;
     /// `None` if it loads the archive.
-    pub because: Option<&'static str>,
+    #[serde(rename = "because")]
+    pub refusal_reason: Option<&'static str>,
     /// A restriction that holds although the client loads the archive.
     pub note: Option<&'static str>,
 }
@@ -92,9 +93,9 @@ pub struct ClientVerdict {
 pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone, clients: &[SnapshotClient]) -> Vec<ClientVerdict> {
     let verdict = |&client: &SnapshotClient| {
         let mut refusing = broken.clone().filter(|rule| !rule.is_tolerated_by(client));
-        let because = refusing.next().map(|rule| rule.refusal_reason(client));
-        let note = if because.is_none() { broken.clone().find_map(|rule| rule.note(client)) } else { None };
-        ClientVerdict { client, loads: because.is_none(), because, note }
+        let refusal_reason = refusing.next().map(|rule| rule.refusal_reason(client));
+        let note = if refusal_reason.is_none() { broken.clone().find_map(|rule| rule.note(client)) } else { None };
+        ClientVerdict { client, loads: refusal_reason.is_none(), refusal_reason, note }
     };
     clients.iter().map(verdict).collect()
 }

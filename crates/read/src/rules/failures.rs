@@ -104,7 +104,7 @@ impl Failure {
 
     /// Creates the failure of an archive that every client refuses. `None` if a client loads it.
     pub(crate) fn from_verdicts(verdicts: &[ClientVerdict]) -> Option<Self> {
-        let refusals = verdicts.iter().map(|verdict| Some((verdict.client, verdict.because?)));
+        let refusals = verdicts.iter().map(|verdict| Some((verdict.client, verdict.refusal_reason?)));
         let lines = merge_versions(refusals.collect::<Option<_>>()?).into_iter();
         let found: Vec<String> = lines.map(|(client, why)| format!("{client}: {why}")).collect();
         Some(Self::new(Rule::NoClient, FailurePlace::default(), found.join("; ")))
@@ -115,7 +115,7 @@ impl Failure {
         if self.rule.is_unsupported() {
             return self.rule.unsupported_error();
         }
-        let error = Error::damaged(self.to_string()).with_hint(self.hint.clone()).caused_by(self.clone());
+        let error = Error::damaged(self.to_string()).with_hint(self.hint.clone()).with_cause(self.clone());
         match self.place.offset_bytes {
             Some(offset_bytes) => error.at_offset(offset_bytes),
             None => error,
@@ -298,7 +298,7 @@ impl FailuresAt<'_> {
         let place = FailurePlace { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };
         let failure = Failure { check, ..Failure::new(rule, place, error.to_string()) };
         if self.failures.refuses(rule) {
-            return Err(if error.cause().is_none() { error.clone().caused_by(failure) } else { error.clone() });
+            return Err(if error.cause().is_none() { error.clone().with_cause(failure) } else { error.clone() });
         }
         self.failures.push(failure);
         Ok(())

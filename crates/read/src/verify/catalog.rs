@@ -33,7 +33,7 @@ impl ArchiveVerdict<'_> {
         let why = match self.base {
             ArchiveBase::Damaged(name) => format!("its full archive {name} is damaged"),
             ArchiveBase::Missing => "its full archive is not here".to_string(),
-            ArchiveBase::Itself | ArchiveBase::Good(_) => return None,
+            ArchiveBase::NotNeeded | ArchiveBase::Good(_) => return None,
         };
         let is_good = self.report.as_ref().is_ok_and(|report| report.ok);
         (self.requests_state && is_good).then_some(why)
@@ -54,7 +54,7 @@ impl ArchiveVerdict<'_> {
 #[non_exhaustive]
 pub enum ArchiveBase<'a> {
     /// The archive is a full archive.
-    Itself,
+    NotNeeded,
     /// A full archive in which nothing wrong was found.
     Good(&'a ListedArchive),
     /// A full archive that is damaged or unusable.
@@ -65,7 +65,7 @@ pub enum ArchiveBase<'a> {
 
 impl<'a> ArchiveBase<'a> {
     fn choose(base_slot: Option<u64>, all: &[&'a ListedArchive], damaged: &[PathBuf]) -> Self {
-        let Some(slot) = base_slot else { return Self::Itself };
+        let Some(slot) = base_slot else { return Self::NotNeeded };
         let mut fulls = all.iter().filter(|full| full.is_full() && full.name.slot == slot);
         match (fulls.clone().find(|full| !damaged.contains(&full.path())), fulls.next()) {
             (Some(good), _) => Self::Good(good),
