@@ -100,7 +100,7 @@ pub mod types {
     #[doc(inline)]
     pub use slotpress_format::ledger::names::ArchiveCompression;
     #[doc(inline)]
-    pub use slotpress_format::{Address, ArchiveName, Hash, Root};
+    pub use slotpress_format::{Address, ArchiveName, ArchiveRoot, Hash};
     #[doc(inline)]
     pub use slotpress_read::{Source, TransferTotals};
 }

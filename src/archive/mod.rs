@@ -33,8 +33,8 @@ use slotpress_base::{
     quantity, read_ahead, text,
 };
 use slotpress_format::{
-    ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
-    serialize_name_and_parts,
+    ArchiveName, ArchiveRoot, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths,
+    find_bank_snapshot, serialize_name_and_parts,
 };
 use slotpress_read::archive::source::open_written;
 use slotpress_read::catalog::scan::scan;
@@ -123,7 +123,7 @@ pub struct NewArchive {
     pub unclustered_pieces: u64,
     /// Root of the archive: one hash that covers its length, the hashes of all frames, and the
     /// index. Only zstd archives have one.
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
     /// Time until the archive was on disk under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,

@@ -2,7 +2,7 @@
 
 use slotpress_base::{Error, Result};
 use slotpress_format::{
-    END_OF_ARCHIVE_BYTES, Entry, EntryKind, FrameHash, Index, Root, SeekTableItem, seek_table_frame,
+    ArchiveRoot, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FrameHash, Index, SeekTableItem, seek_table_frame,
 };
 
 use crate::archive::encode::{ArchiveFormat, Codec, FrameSummary};
@@ -26,7 +26,7 @@ pub struct WrittenArchive {
     /// Storages whose records kept their order although the layout is clustered. A storage counts
     /// once for each frame that holds a part of it.
     pub unclustered_pieces: u64,
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
 }
 
 pub fn count_storages(entries: &[Entry]) -> u64 {
@@ -77,7 +77,7 @@ impl<'a> ArchiveWriter<'a> {
                 let table = seek_table_frame(&self.frames)
                     .ok_or_else(|| Error::failed("there are too many frames for a seek table"))?;
                 let length_bytes = self.written.length_bytes + (index.len() + table.len()) as u64;
-                self.written.root = Some(Root::new(length_bytes, [index.as_slice(), &table]));
+                self.written.root = Some(ArchiveRoot::new(length_bytes, [index.as_slice(), &table]));
                 self.write_bytes(&index)?;
                 self.write_bytes(&table)?;
             }

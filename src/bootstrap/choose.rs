@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::EscapePath;
-use slotpress_format::{ArchiveName, Root};
+use slotpress_format::{ArchiveName, ArchiveRoot};
 use slotpress_net::{Offer, OfferPlace, Remote};
 use slotpress_read::catalog::REMOTE_DIR;
 
@@ -17,7 +17,7 @@ pub struct ChosenArchive {
     pub name: ArchiveName,
     pub length_bytes: Option<u64>,
     /// Root of the archive, if its offer states one.
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
     /// Path of the archive, if it is a local file.
     pub path: Option<PathBuf>,
     /// Servers that have the archive, best first; empty for a local file.
@@ -54,7 +54,7 @@ impl ChosenArchive {
     /// local file, returns only that file, unless a server says that the archive is longer. Leaves
     /// out offers with a different root: those are different archives with the same name.
     pub(super) fn from_offer(best: &Offer, offers: &[&Offer]) -> Self {
-        let is_same_root = |root: Option<Root>| root.is_none() || best.root.is_none() || root == best.root;
+        let is_same_root = |root: Option<ArchiveRoot>| root.is_none() || best.root.is_none() || root == best.root;
         let mut same_archive = offers.to_vec();
         same_archive.retain(|offer| offer.name == best.name && is_same_root(offer.root));
         same_archive.insert(0, best);

@@ -8,7 +8,7 @@ use derive_setters::Setters;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Elapsed, Progress, Result, Stopwatch, text};
-use slotpress_format::{ArchiveName, Root, serialize_name_and_parts};
+use slotpress_format::{ArchiveName, ArchiveRoot, serialize_name_and_parts};
 use slotpress_net::{Client, FetchLimits, Fetched, FindOptions, Url};
 
 use super::context::FetchContext;
@@ -65,7 +65,7 @@ pub struct FetchedArchive {
     pub fetched: Option<Fetched>,
     /// Root of the archive, whose frame hashes all match; `None` if it has none, or if a bootstrap
     /// found the file on the node.
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
 }
 
 fn serialize_download<S: Serializer>(fetched: &Option<Fetched>, serializer: S) -> std::result::Result<S::Ok, S::Error> {

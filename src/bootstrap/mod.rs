@@ -43,7 +43,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Elapsed, KeptDir, Progress, Result, Space, Stopwatch, text};
-use slotpress_format::{Hash, Root};
+use slotpress_format::{ArchiveRoot, Hash};
 use slotpress_net::fetch::partial::reserved_bytes;
 use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, Url};
 use slotpress_read::CheckMode;
@@ -80,7 +80,7 @@ pub struct BootstrapOptions {
     /// Roots that the archives must have: first the root of the full archive, then the root of the
     /// incremental one. Default: none, and any root is accepted.
     #[setters(into)]
-    pub expect_roots: Vec<Root>,
+    pub expect_roots: Vec<ArchiveRoot>,
 }
 
 impl BootstrapOptions {

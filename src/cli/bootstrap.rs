@@ -9,7 +9,7 @@ use slotpress::bootstrap::{
     AbandonedState, BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan_bootstrap,
 };
 use slotpress::program::{Route, check_is_new};
-use slotpress::types::{Hash, Root};
+use slotpress::types::{ArchiveRoot, Hash};
 use slotpress::{Progress, Result};
 use slotpress_base::EscapePath;
 
@@ -49,7 +49,7 @@ pub struct BootstrapArgs {
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
     /// two roots for the full and the incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
-    expect_root: Vec<Root>,
+    expect_root: Vec<ArchiveRoot>,
     /// Show what would be fetched, without fetching it
     #[arg(long)]
     dry_run: bool,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use slotpress::net::{FetchOptions, FetchReport, fetch};
-use slotpress::types::Root;
+use slotpress::types::ArchiveRoot;
 use slotpress::{Error, Result};
 use slotpress_base::EscapePath;
 
@@ -29,7 +29,7 @@ pub struct FetchArgs {
     no_incremental: bool,
     /// Expected root, if only one archive is fetched; implies --no-incremental
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
-    expect_root: Vec<Root>,
+    expect_root: Vec<ArchiveRoot>,
     /// Limit fetching to this many bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_max_rate)]
     max_rate: Option<u64>,

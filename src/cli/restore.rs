@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 use slotpress::restore::{RestoreOptions, RestoreReport, TargetOptions, restore};
-use slotpress::types::Root;
+use slotpress::types::ArchiveRoot;
 use slotpress::{Error, Progress, Result};
 use slotpress_base::text::{self, EscapePath};
 
@@ -35,7 +35,7 @@ pub struct RestoreArgs {
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
     /// two roots for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
-    expect_root: Vec<Root>,
+    expect_root: Vec<ArchiveRoot>,
     #[command(flatten)]
     restoring: RestoringArgs,
 }

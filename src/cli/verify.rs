@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::Args;
 use serde_json::json;
 use slotpress::catalog::{Catalog, ListedArchive};
-use slotpress::types::Root;
+use slotpress::types::ArchiveRoot;
 use slotpress::verify::{
     ArchiveVerdict, CatalogVerdict, Check, CheckMode, Completeness, Failure, SnapshotClient, VerifyOptions,
     VerifyReport, verify, verify_catalog,
@@ -49,7 +49,7 @@ pub struct VerifyArgs {
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked, also
     /// with --quick. Give two roots for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
-    expect_root: Vec<Root>,
+    expect_root: Vec<ArchiveRoot>,
     #[command(flatten)]
     resources: ResourceArgs,
     /// For an unpacked incremental archive: the slot of its full archive

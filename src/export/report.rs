@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 use slotpress_base::{Elapsed, text};
-use slotpress_format::{BankFile, CLOCK, Hash, Root, parse_block_time};
+use slotpress_format::{ArchiveRoot, BankFile, CLOCK, Hash, parse_block_time};
 use slotpress_read::{CheckMode, StateFacts, StatePart};
 
 use super::filter::Filter;
@@ -122,7 +122,7 @@ pub struct SourceFields {
     /// Name of the file.
     pub name: String,
     /// Root of its frame hashes, which covers all its bytes; `None` if it has none.
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
 }
 
 /// A table that was written.

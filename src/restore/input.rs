@@ -7,7 +7,7 @@ use std::sync::Arc;
 use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, Result, hint};
 use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{ArchiveName, EntryKind, Root};
+use slotpress_format::{ArchiveName, ArchiveRoot, EntryKind};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::front::refuse_unless_agave_loads;
 use slotpress_read::archive::local::STANDARD_INPUT;
@@ -44,14 +44,14 @@ pub struct ArchiveToRestore {
     pub archive: OpenArchive,
     /// `None` if the archive is in the snapshots directory already.
     pub copy: Option<ArchiveCopy>,
-    pub expect_root: Option<Root>,
+    pub expect_root: Option<ArchiveRoot>,
     /// True if the root can be compared only after the archive was read, because the tail has not arrived
     /// yet.
     pub is_judged_at_end: bool,
 }
 
 impl ArchiveToRestore {
-    pub fn judge_root(&self, root: Option<Root>) -> Result<()> {
+    pub fn judge_root(&self, root: Option<ArchiveRoot>) -> Result<()> {
         judge_root(self.expect_root, root, &Failures::strict())
     }
 
@@ -64,12 +64,12 @@ pub struct RestoreInput<'a> {
     job: RestoreJob<'a>,
     pub opened: Vec<ArchiveToRestore>,
     supply: Option<&'a mut dyn Supply>,
-    expect_roots: &'a [Root],
+    expect_roots: &'a [ArchiveRoot],
     move_archives: bool,
 }
 
 impl<'a> RestoreInput<'a> {
-    pub fn new(job: RestoreJob<'a>, supply: Option<&'a mut dyn Supply>, expect_roots: &'a [Root]) -> Self {
+    pub fn new(job: RestoreJob<'a>, supply: Option<&'a mut dyn Supply>, expect_roots: &'a [ArchiveRoot]) -> Self {
         Self { job, opened: Vec::new(), supply, expect_roots, move_archives: false }
     }
 

@@ -89,7 +89,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
 pub(crate) fn restore_supplied(
     supply: &mut dyn Supply,
     options: &TargetOptions,
-    expect_roots: &[slotpress_format::Root],
+    expect_roots: &[slotpress_format::ArchiveRoot],
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
     restore_into(options, None, progress, |job| job.restore(RestoreInput::new(job, Some(supply), expect_roots)))

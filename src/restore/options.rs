@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
-use slotpress_format::{Genesis, Hash, LedgerPaths, Root};
+use slotpress_format::{ArchiveRoot, Genesis, Hash, LedgerPaths};
 use slotpress_read::{Assurance, CheckOptions, LocalArchive};
 
 /// Treatment of bank snapshots and accounts that are already in the target. Archives are not affected.
@@ -31,7 +31,7 @@ pub struct RestoreOptions {
     /// Roots that the archives must have, in order. With these, every frame is compared with its
     /// hash. Default: any.
     #[setters(into)]
-    pub expect_roots: Vec<Root>,
+    pub expect_roots: Vec<ArchiveRoot>,
     /// Renames archives into the snapshots directory, which must be on their file system. Default:
     /// false; the archives are copied.
     pub move_archives: bool,

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use slotpress_base::{
     Error, ErrorKind, EscapePath, Flushers, IoContext, Progress, Result, SpaceWatch, Stage, flusher_memory_bytes,
 };
-use slotpress_format::{BankFile, Entry, EntryKind, Root};
+use slotpress_format::{ArchiveRoot, BankFile, Entry, EntryKind};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::archive::visit::ReadFault;
@@ -108,7 +108,7 @@ impl Unpacker<'_> {
 
 /// Compares the frames of an archive, which was read without its tail, with their hashes. Returns its
 /// root; `None` if it has no valid hashes.
-fn compare_frames(archive: &OpenArchive, progress: &dyn Progress) -> Result<Option<Root>> {
+fn compare_frames(archive: &OpenArchive, progress: &dyn Progress) -> Result<Option<ArchiveRoot>> {
     let source = archive.source.as_ref();
     let tail = match Tail::read(source) {
         Err(error) if error.kind() == ErrorKind::Damaged => return Ok(None),

@@ -10,8 +10,8 @@ use slotpress_base::{Error, NoProgress, Result};
 use slotpress_format::archive::genesis_archive;
 use slotpress_format::ledger::sysvars;
 use slotpress_format::{
-    ArchiveName, BREACHES_PER_DEMAND_MAX, BankStakes, Entry, EntryParser, FieldReader, Genesis, Index, MetaRange,
-    MetaWalk, ObsoleteFormat, Record, RecordFault, RecordSink, RecordWalker, Root, TarEvent, TokenData,
+    ArchiveName, ArchiveRoot, BREACHES_PER_DEMAND_MAX, BankStakes, Entry, EntryParser, FieldReader, Genesis, Index,
+    MetaRange, MetaWalk, ObsoleteFormat, Record, RecordFault, RecordSink, RecordWalker, TarEvent, TokenData,
     parse_bank_file, parse_bank_file_lenient, parse_block_header, parse_frame_start, parse_seek_table,
     parse_status_cache, parse_storage_name, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
 };
@@ -235,8 +235,8 @@ pub fn check_names(bytes: &[u8]) {
     if let Some(name) = ArchiveName::parse(&text) {
         assert_eq!(ArchiveName::parse(&name.to_string()), Some(name));
     }
-    if let Ok(root) = text.parse::<Root>() {
-        assert_eq!(root.to_string().parse::<Root>().ok(), Some(root));
+    if let Ok(root) = text.parse::<ArchiveRoot>() {
+        assert_eq!(root.to_string().parse::<ArchiveRoot>().ok(), Some(root));
     }
     if let Some((slot, id)) = parse_storage_name(&text) {
         assert_eq!(format!("{slot}.{id}"), text);

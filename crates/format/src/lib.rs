@@ -23,7 +23,7 @@ pub use archive::entry::{
     BLOCK_BYTES, BLOCK_LEN, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, EntryKind, padding_bytes,
 };
 pub use archive::entry_parser::{EntryParser, TarEnd, TarEvent};
-pub use archive::frame_hashes::{FrameHash, Root, frame_hash};
+pub use archive::frame_hashes::{ArchiveRoot, FrameHash, frame_hash};
 pub use archive::frames::{
     FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan,
 };

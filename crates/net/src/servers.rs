@@ -16,7 +16,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, EscapePath, IoContext, Progress, Result};
 use slotpress_format::{
-    ArchiveName, Hash, LISTING_PATH, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource,
+    ArchiveName, ArchiveRoot, Hash, LISTING_PATH, NEWEST_FULL, NEWEST_INCREMENTAL, SlotTime, SlotTimeSource,
 };
 use slotpress_read::catalog::REMOTE_DIR;
 use slotpress_read::catalog::list_parser::parse_list;
@@ -132,7 +132,7 @@ pub struct Offer {
     /// Length in bytes; `None` if the server does not state it.
     pub length_bytes: Option<u64>,
     /// Root of the frame hashes according to a list, unproven.
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
     /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or
     /// the local file system. It says nothing about the state's age, since a copy has a new time.
     pub modified: Option<SystemTime>,

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use object_store::{Attribute, Attributes};
 use slotpress_base::{CancelToken, Error, KeptDir, Progress, Result, quantity};
-use slotpress_format::{ArchiveName, Root};
+use slotpress_format::{ArchiveName, ArchiveRoot};
 use slotpress_net::retries::Retries;
 use slotpress_net::s3::{Bucket, Condition, Object, PutOutcome, SMALL_BYTES_MAX, SmallFile};
 use slotpress_net::{Client, NetError, NetErrorKind, Url, UrlSource, join_name, show_url};
@@ -20,7 +20,7 @@ use crate::{StoreOptions, Target, Upload, UploadState};
 /// Returns the HTTP headers that a bucket sends with an archive, with its root if that is known before the
 /// upload. An archive never changes under its name. A directory ignores headers: the server
 /// in front of it sends its own.
-pub fn headers_of(name: &ArchiveName, root: Option<Root>) -> Attributes {
+pub fn headers_of(name: &ArchiveName, root: Option<ArchiveRoot>) -> Attributes {
     let mut headers = Attributes::from_iter([
         (Attribute::ContentType, name.compression.content_type()),
         // A proxy that compresses or cuts the file would invalidate its entity tag.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 use slotpress_base::{Error, text};
-use slotpress_format::{ArchiveName, Hash, Root, serialize_name_and_parts};
+use slotpress_format::{ArchiveName, ArchiveRoot, Hash, serialize_name_and_parts};
 use slotpress_read::catalog::ListedArchive;
 
 pub type HookVariables = Vec<(String, String)>;
@@ -82,7 +82,7 @@ pub struct ReadyArchive {
     /// Length of the archive, in bytes.
     pub size_bytes: u64,
     /// Root hash; `None` if its frames are not hashed.
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
     /// For rebased archives: snapshot hash of the full archive on which this archive builds.
     pub rebased_on: Option<Hash>,
     /// Time that preparing or publishing took.

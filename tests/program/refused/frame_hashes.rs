@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use slotpress_base::IoPolicy;
-use slotpress_format::{Root, frame_hash};
+use slotpress_format::{ArchiveRoot, frame_hash};
 use slotpress_read::archive::OpenArchive;
 
 use crate::common::*;
@@ -48,7 +48,7 @@ fn archive_and_inspect_print_the_same_root() {
         assert_eq!(*hash, frame_hash(&bytes[frame.offset_bytes as usize..offset as usize]));
     }
     assert_eq!(hashes.offset_bytes, offset);
-    assert_eq!(Root::new(bytes.len() as u64, [&bytes[offset as usize..]]).to_string(), root);
+    assert_eq!(ArchiveRoot::new(bytes.len() as u64, [&bytes[offset as usize..]]).to_string(), root);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The hashes of an archive's frames, which are in its [`Index`](crate::Index), and the [`Root`], one
+//! The hashes of an archive's frames, which are in its [`Index`](crate::Index), and the [`ArchiveRoot`], one
 //! hash for the whole archive. Checksums inside frames detect damage. Hashes also detect frames that
 //! somebody replaced.
 
@@ -19,10 +19,10 @@ pub fn frame_hash(frame: &[u8]) -> FrameHash {
 /// bytes before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[warn(missing_docs)]
-pub struct Root(blake3::Hash);
+pub struct ArchiveRoot(blake3::Hash);
 
 #[warn(missing_docs)]
-impl Root {
+impl ArchiveRoot {
     /// Computes the root from the archive's length and its last bytes, from the index on. The bytes may
     /// be in pieces.
     pub fn new<'a>(length_bytes: u64, end: impl IntoIterator<Item = &'a [u8]>) -> Self {
@@ -35,13 +35,13 @@ impl Root {
     }
 }
 
-impl fmt::Display for Root {
+impl fmt::Display for ArchiveRoot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.to_hex())
     }
 }
 
-impl FromStr for Root {
+impl FromStr for ArchiveRoot {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -51,14 +51,14 @@ impl FromStr for Root {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for Root {
+impl<'de> serde::Deserialize<'de> for ArchiveRoot {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text: String = serde::Deserialize::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
     }
 }
 
-impl serde::Serialize for Root {
+impl serde::Serialize for ArchiveRoot {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -70,10 +70,10 @@ mod tests {
 
     #[test]
     fn roots_are_read_as_they_are_written() {
-        let root = Root::new(7, [b"ab".as_slice(), b"c"]);
-        assert_eq!(root, Root::new(7, [b"abc".as_slice()]));
-        assert_ne!(root, Root::new(8, [b"abc".as_slice()]));
+        let root = ArchiveRoot::new(7, [b"ab".as_slice(), b"c"]);
+        assert_eq!(root, ArchiveRoot::new(7, [b"abc".as_slice()]));
+        assert_ne!(root, ArchiveRoot::new(8, [b"abc".as_slice()]));
         assert_eq!(root.to_string().parse().ok(), Some(root));
-        assert!("abc".parse::<Root>().is_err());
+        assert!("abc".parse::<ArchiveRoot>().is_err());
     }
 }

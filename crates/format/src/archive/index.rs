@@ -2,7 +2,7 @@
 //! between the last frame and the seek table, in a skippable frame that other programs ignore.
 //!
 //! With the hashes, a client checks each frame as it arrives, and needs to trust only one hash, the
-//! [`Root`](crate::Root). With the entries and the seek table, a reader can extract one storage from
+//! [`ArchiveRoot`](crate::ArchiveRoot). With the entries and the seek table, a reader can extract one storage from
 //! an archive of 110 GB, and workers unpack frames independently. The entries are only a hint: readers
 //! check everything that they decode against the tar headers.
 //!

@@ -8,14 +8,14 @@ use std::ops::Range;
 use std::path::Path;
 
 use slotpress_base::{Error, EscapePath, Progress, Result, Stage};
-use slotpress_format::{ArchiveName, Root};
+use slotpress_format::{ArchiveName, ArchiveRoot};
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::{ArchiveShape, LocalFile, Source, Tail, walk_shape};
 
 /// An archive that [`accept`] has accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptedArchive {
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
 }
 
 /// Accepts an archive that was read to its end, if its compression matches its name, it has the expected
@@ -28,7 +28,7 @@ pub fn accept(
     source: &dyn Source,
     shape: &ArchiveShape,
     name: &str,
-    expected_root: Option<Root>,
+    expected_root: Option<ArchiveRoot>,
     compared_bytes: u64,
     progress: &dyn Progress,
 ) -> Result<AcceptedArchive> {
@@ -65,7 +65,7 @@ pub fn accept(
 }
 
 /// Explains why an archive with this root is not the expected one; `None` if it is.
-pub fn root_mismatch(expected: Option<Root>, root: Option<Root>) -> Option<String> {
+pub fn root_mismatch(expected: Option<ArchiveRoot>, root: Option<ArchiveRoot>) -> Option<String> {
     match (expected?, root) {
         (expected, Some(root)) if root == expected => None,
         (expected, Some(root)) => Some(format!("not the archive of root {expected}: its root is {root}")),
@@ -77,7 +77,7 @@ pub fn root_mismatch(expected: Option<Root>, root: Option<Root>) -> Option<Strin
 ///
 /// # Errors
 /// Those of [`accept`]; or the file cannot be read.
-pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> Result<AcceptedArchive> {
+pub fn accept_file(path: &Path, root: Option<ArchiveRoot>, progress: &dyn Progress) -> Result<AcceptedArchive> {
     let try_accept = || {
         let source = LocalFile::open(path)?;
         progress.stage(Stage::Checking, source.length_bytes());

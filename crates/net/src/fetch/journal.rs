@@ -11,7 +11,7 @@ use rangemap::RangeSet;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use slotpress_base::{IoContext, KeptDir, Result, range_bytes};
-use slotpress_format::Root;
+use slotpress_format::ArchiveRoot;
 
 const VERSION: u32 = 1;
 
@@ -41,7 +41,7 @@ pub struct ArchiveIdentity {
     /// The header `Last-Modified`, not parsed.
     pub last_modified: Option<String>,
     #[serde(default)]
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
 }
 
 impl ArchiveIdentity {
@@ -149,7 +149,7 @@ mod tests {
         assert!(!identity(None, None).is_same_archive(&known), "neither ETag nor time");
         assert!(!known.has_comparable_frames(&known), "no root");
         assert!(identity(None, Some("monday")).is_same_archive(&known));
-        let root = Some(Root::new(1, []));
+        let root = Some(ArchiveRoot::new(1, []));
         let rooted = ArchiveIdentity { root, ..identity(Some("\"x\""), None) };
         assert!(rooted.has_comparable_frames(&known));
         assert!(!rooted.is_same_archive(&known), "mirrors have ETags of their own");
@@ -161,7 +161,7 @@ mod tests {
         fn journals_round_trip(cuts in proptest::collection::btree_set(0u64..1000, 0..20), etag in any::<Option<String>>()) {
             let cuts: Vec<u64> = cuts.into_iter().collect();
             let ranges: RangeSet<u64> = cuts.chunks_exact(2).map(|cut| cut[0]..cut[1]).collect();
-            let root = etag.as_ref().map(|text| Root::new(7, [text.as_bytes()]));
+            let root = etag.as_ref().map(|text| ArchiveRoot::new(7, [text.as_bytes()]));
             let identity = ArchiveIdentity { length_bytes: Some(1000), etag, last_modified: None, root };
             let journal = DownloadJournal { identity, ranges };
             let dir = tempfile::tempdir().expect("a directory");

@@ -27,7 +27,7 @@ pub use journal::ArchiveIdentity;
 pub use partial::{PartialFile, remove_leftover_journal};
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind};
-use slotpress_format::Root;
+use slotpress_format::ArchiveRoot;
 
 use crate::{NetError, NetErrorKind};
 
@@ -56,7 +56,7 @@ pub struct FetchLimits {
     pub min_rate_bytes_per_second: Option<u64>,
     /// Root that the archive must have; offers with a different root are left out. Default: any.
     #[setters(into)]
-    pub expect_root: Option<Root>,
+    pub expect_root: Option<ArchiveRoot>,
     /// Time after which a download gives up on a failing server that sends less than 1 KiB/s. Pauses
     /// between two requests grow up to a quarter of this time. Default: 2 minutes, longer
     /// than a machine takes to restart.
@@ -107,7 +107,7 @@ pub struct Fetched {
     /// Number of bytes that an earlier run had fetched.
     pub kept_bytes: u64,
     /// Root of the frame hashes, all of which match; `None` if the archive has no frame hashes.
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
     /// Servers that sent useful bytes, in the order of preference.
     pub servers: Vec<BytesFromServer>,
     pub elapsed: Duration,

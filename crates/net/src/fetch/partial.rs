@@ -27,7 +27,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::files::not_a_file_error;
 use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, range_bytes, split_at_most, to_usize};
-use slotpress_format::Root;
+use slotpress_format::ArchiveRoot;
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
 use slotpress_read::{LockAttempt, tail_read_offset, try_lock};
 
@@ -216,7 +216,7 @@ impl PartialFile {
         self.state.lock().accepted = Some(accepted);
     }
 
-    pub fn set_root(&self, root: Root) {
+    pub fn set_root(&self, root: ArchiveRoot) {
         self.state.lock().journal.identity.root = Some(root);
     }
 

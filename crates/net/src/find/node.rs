@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use slotpress_base::{Error, ErrorKind, hint};
-use slotpress_format::{ArchiveName, Hash, Root};
+use slotpress_format::{ArchiveName, ArchiveRoot, Hash};
 use slotpress_read::CheckOptions;
 
 use super::{Candidate, list_reasons};
@@ -53,7 +53,7 @@ pub struct FailedArchive {
     /// True if the archive lies in the archives directory. No other archive of its name can be fetched then.
     pub is_in_place: bool,
     /// Root of its frame hashes. An archive with the same root is bad wherever it is.
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
     /// Location of the full archive with which this incremental one failed, if either may be wrong. The
     /// archive is bad only together with that full archive.
     pub full_location: Option<String>,

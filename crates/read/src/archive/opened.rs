@@ -12,7 +12,7 @@ use slotpress_base::{
     split_at_most,
 };
 use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{ArchiveName, BLOCK_LEN, Root};
+use slotpress_format::{ArchiveName, ArchiveRoot, BLOCK_LEN};
 
 use super::compression::detect_compression;
 use super::decode::decode_stream;
@@ -108,7 +108,7 @@ impl OpenArchive {
     }
 
     /// Returns the root of the archive. `None` without frame hashes, or if the index is ignored.
-    pub fn root(&self) -> Option<Root> {
+    pub fn root(&self) -> Option<ArchiveRoot> {
         Some(self.tail.as_ref()?.hashes.as_ref()?.root)
     }
 

@@ -9,8 +9,8 @@ use std::ops::Range;
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, IoContext, Progress, Result, prefix_mut, range_bytes, to_usize};
 use slotpress_format::{
-    END_OF_ARCHIVE_BYTES, Entry, FrameHash, FrameSpan, INDEX_FRAME_BYTES_MAX, Index, Root, SEEK_TABLE_FOOTER_BYTES,
-    SeekTableItem, parse_seek_table, seek_table_bytes,
+    ArchiveRoot, END_OF_ARCHIVE_BYTES, Entry, FrameHash, FrameSpan, INDEX_FRAME_BYTES_MAX, Index,
+    SEEK_TABLE_FOOTER_BYTES, SeekTableItem, parse_seek_table, seek_table_bytes,
 };
 
 use super::source::Source;
@@ -57,7 +57,7 @@ pub struct Tail {
 pub struct TailHashes {
     pub frames: Vec<FrameHash>,
     /// Hash over length and tail, and so over the hashes of all frames.
-    pub root: Root,
+    pub root: ArchiveRoot,
     /// Offset of the tail, which begins with the index.
     pub offset_bytes: u64,
 }
@@ -118,7 +118,7 @@ impl Tail {
         let hashes = match std::mem::take(&mut index.hashes) {
             hashes if hashes.is_empty() => None,
             hashes if hashes.len() == frames.len() => {
-                let root = Root::new(length_bytes, [last_bytes.get(index_offset..length_bytes)?]);
+                let root = ArchiveRoot::new(length_bytes, [last_bytes.get(index_offset..length_bytes)?]);
                 Some(TailHashes { frames: hashes, root, offset_bytes: index_offset })
             }
             _ => return Err(Error::damaged("the archive's index is damaged: not one hash for each frame")),
@@ -177,7 +177,7 @@ pub fn check_hashes(
     tail: &Tail,
     was_compared: &dyn Fn(&Range<u64>) -> bool,
     progress: &dyn Progress,
-) -> Result<Option<Root>> {
+) -> Result<Option<ArchiveRoot>> {
     let Some(hashes) = &tail.hashes else { return Ok(None) };
     let mut piece = Vec::new();
     for (frame, hash) in tail.frames.iter().zip(&hashes.frames) {

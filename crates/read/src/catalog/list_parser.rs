@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use slotpress_format::{
-    ArchiveName, EpochSchedule, FrameHashesLocation, LISTING_VERSION, Root, SlotTime, SlotTimeSource,
+    ArchiveName, ArchiveRoot, EpochSchedule, FrameHashesLocation, LISTING_VERSION, SlotTime, SlotTimeSource,
 };
 
 use super::keep::KeepReason;
@@ -56,7 +56,7 @@ pub fn parse_list(document: &[u8], place: &str) -> Option<Catalog> {
 impl EntryJson {
     fn into_archive(self, dir: &str) -> Option<ListedArchive> {
         let name = ArchiveName::parse(&self.name)?;
-        let root: Option<Root> = self.root.and_then(|root| root.parse().ok());
+        let root: Option<ArchiveRoot> = self.root.and_then(|root| root.parse().ok());
         let rebased_on = self.rebased_on.and_then(|hash| hash.parse().ok());
         let modified_seconds = self.modified_unix_seconds.unwrap_or_default();
         Some(ListedArchive {

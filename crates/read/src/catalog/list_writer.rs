@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use slotpress_format::{
-    ARCHIVES_FROM_LISTING, EpochSchedule, FrameHashesLocation, Hash, LISTING_VERSION, Root, SlotTime,
+    ARCHIVES_FROM_LISTING, ArchiveRoot, EpochSchedule, FrameHashesLocation, Hash, LISTING_VERSION, SlotTime,
 };
 
 use super::keep::KeepReason;
@@ -64,7 +64,7 @@ pub struct ArchiveFields {
     seconds_behind: u64,
     kept_because: Option<&'static str>,
     etag: Option<String>,
-    root: Option<Root>,
+    root: Option<ArchiveRoot>,
     frame_hashes: Option<FrameHashesLocation>,
     rebased_on: Option<Hash>,
 }
@@ -136,7 +136,7 @@ mod tests {
         let mut archive = ListedArchive::new(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
         (archive.modified_ns, archive.bank_unix_seconds) = (7_000_000_000, Some(4));
         let location = FrameHashesLocation { offset_bytes: 3, frames: 2 };
-        archive.hashes = Some(FrameHashes { root: Root::new(5, [b"x".as_slice()]), location, rebased_on: None });
+        archive.hashes = Some(FrameHashes { root: ArchiveRoot::new(5, [b"x".as_slice()]), location, rebased_on: None });
         let catalog = Catalog::new([archive.clone()]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         let fields = ArchiveFields::new(&archive, &catalog, now);

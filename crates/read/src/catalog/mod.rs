@@ -28,7 +28,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::EscapePath;
 use slotpress_base::clock::{self, since_1970};
-use slotpress_format::{ArchiveName, EpochSchedule, FrameHashesLocation, Hash, Root, SlotTime};
+use slotpress_format::{ArchiveName, ArchiveRoot, EpochSchedule, FrameHashesLocation, Hash, SlotTime};
 
 use self::keep::KeepReason;
 use crate::rules::clients::clients_that_read;
@@ -65,7 +65,7 @@ pub struct ListedArchive {
 pub struct FrameHashes {
     /// blake3 over the archive's length and its bytes from the frame hashes to the end. These bytes
     /// hold the hashes of all frames, so the root changes with any byte of the archive.
-    pub root: Root,
+    pub root: ArchiveRoot,
     /// Position and number of the frame hashes.
     pub location: FrameHashesLocation,
     /// For results of `rebase`: snapshot hash of the full archive on which this one builds.

@@ -50,7 +50,7 @@ fn any_schedule() -> impl Strategy<Value = Option<EpochSchedule>> {
 }
 
 fn as_rebased(archive: ListedArchive) -> ListedArchive {
-    let root = Root::new(1, [b"x".as_slice()]);
+    let root = ArchiveRoot::new(1, [b"x".as_slice()]);
     let location = FrameHashesLocation { offset_bytes: 0, frames: 1 };
     let hashes = FrameHashes { root, location, rebased_on: Some(Hash([9; 32])) };
     ListedArchive { hashes: Some(hashes), ..archive }

@@ -15,7 +15,7 @@ use serde::{Serialize, Serializer};
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, EscapePath, IoPolicy, Progress, Result, Stage, available_threads, text};
 use slotpress_format::{
-    ArchiveName, BankFields, Entry, EntryKind, LedgerPaths, LockState, Root, StorageFile, find_bank_snapshot,
+    ArchiveName, ArchiveRoot, BankFields, Entry, EntryKind, LedgerPaths, LockState, StorageFile, find_bank_snapshot,
     ledger_lock_state,
 };
 
@@ -68,7 +68,7 @@ pub struct ArchiveInspection {
     #[serde(flatten)]
     pub frames: FrameStatistics,
     /// Root of the archive; `None` if it has no frame hashes.
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
     /// For each client, the reasons why it refuses the archive. Accounts were not examined.
     #[doc(hidden)]
     pub clients: Vec<ClientReading>,

@@ -4,7 +4,7 @@
 
 use slotpress_base::{Error, ErrorKind, Result};
 use slotpress_format::{
-    BankFile, Breach, Demand, EntryKind, Root, SNAPSHOT_VERSION, ScheduledLeader, StatusCache, is_known_version,
+    ArchiveRoot, BankFile, Breach, Demand, EntryKind, SNAPSHOT_VERSION, ScheduledLeader, StatusCache, is_known_version,
 };
 
 use super::clients::rule_broken_by;
@@ -154,7 +154,7 @@ pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Fai
 
 /// Checks the root of an archive against what the caller expects; `root` is `None` if the archive
 /// has no usable frame hashes.
-pub fn judge_root(expected: Option<Root>, root: Option<Root>, failures: &Failures) -> Result<()> {
+pub fn judge_root(expected: Option<ArchiveRoot>, root: Option<ArchiveRoot>, failures: &Failures) -> Result<()> {
     let Some(expected) = expected.filter(|expected| root != Some(*expected)) else { return Ok(()) };
     let found = root.map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
     failures.add(Rule::RootNotExpected, format!("root {expected}"), found)

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use slotpress_base::Result;
-use slotpress_format::{BankFile, Record, Root};
+use slotpress_format::{ArchiveRoot, BankFile, Record};
 
 use super::marks::Marks;
 use super::well_known::WellKnownAccounts;
@@ -46,7 +46,7 @@ pub struct StateFacts<'a> {
 #[derive(Clone, Debug)]
 pub struct StatePart {
     pub path: PathBuf,
-    pub root: Option<Root>,
+    pub root: Option<ArchiveRoot>,
     pub first_storage: u32,
     /// True if Firedancer wrote the archive. The slots of its storages do not show when accounts were
     /// written.

@@ -2,7 +2,7 @@
 
 use derive_setters::Setters;
 use slotpress_base::{EscapePath, IoPolicy, Progress, Result, Stage, Step, available_threads, quantity};
-use slotpress_format::Root;
+use slotpress_format::ArchiveRoot;
 
 use crate::state::accounts::StateBuilder;
 use crate::state::check::unpaired_error;
@@ -33,7 +33,7 @@ pub struct VerifyOptions {
     /// Roots that the archives must have, the full archive's root first. Archives beyond the list
     /// may have any root. Default: none.
     #[setters(into)]
-    pub expect_roots: Vec<Root>,
+    pub expect_roots: Vec<ArchiveRoot>,
 }
 
 impl Default for VerifyOptions {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use slotpress_base::{Elapsed, EscapePath, Result, text};
-use slotpress_format::{BankFile, Hash, Root};
+use slotpress_format::{ArchiveRoot, BankFile, Hash};
 
 use crate::rules::clients::verdicts;
 use crate::rules::failures::FailureList;
@@ -40,7 +40,7 @@ pub struct VerifyReport {
     pub expected_slot: Option<u64>,
     /// Root of each archive, in the order of `paths`; `None` for one without frame hashes. Empty
     /// for a ledger.
-    pub roots: Vec<Option<Root>>,
+    pub roots: Vec<Option<ArchiveRoot>>,
     /// Slot of the state, from the bank file; `None` if that could not be read.
     pub slot: Option<u64>,
     /// Slot of the full archive, for an incremental one.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use slotpress::net::{Client, ClientOptions, FetchLimits, FetchOptions, FindOptions, SourceLocation};
-use slotpress::types::Root;
+use slotpress::types::ArchiveRoot;
 use slotpress::{Progress, ProgressEvent};
 use slotpress_format::{Entry, EntryKind};
 
@@ -33,7 +33,7 @@ struct Archives {
     right: Vec<u8>,
     other: Vec<u8>,
     /// Root of the right archive, if it has frame hashes.
-    root: Option<Root>,
+    root: Option<ArchiveRoot>,
 }
 
 static HASHED: LazyLock<Archives> =

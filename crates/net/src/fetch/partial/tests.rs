@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use slotpress_format::Root;
+use slotpress_format::ArchiveRoot;
 use slotpress_read::{Publishable, Source};
 
 use super::*;
@@ -51,7 +51,9 @@ fn marked_bytes_are_not_overwritten() {
 #[test]
 fn after_a_failed_check_the_end_is_not_kept() {
     const LENGTH: u64 = 4 << 20;
-    for (root, kept_ranges) in [(Some(Root::new(1, [])), [0..1 << 20].into_iter().collect()), (None, RangeSet::new())] {
+    for (root, kept_ranges) in
+        [(Some(ArchiveRoot::new(1, [])), [0..1 << 20].into_iter().collect()), (None, RangeSet::new())]
+    {
         let dir = tempfile::tempdir().expect("a directory");
         let file = open(&dir).expect("made");
         file.restart(ArchiveIdentity { root, ..identity(LENGTH) }, None).expect("begun");
