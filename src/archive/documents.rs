@@ -4,7 +4,7 @@
 use std::io::BufReader;
 use std::path::Path;
 
-use slotpress_base::threads::{catch_panic, panic_error, spawn};
+use slotpress_base::threads::{catch_panic, join_thread, spawn};
 use slotpress_base::{
     Error, EscapePath, InterruptibleReader, IoContext, Progress, Result, open_file, panic_point, quantity,
 };
@@ -22,7 +22,7 @@ pub fn read_status_cache_during<R>(
         let reading = spawn(scope, || catch_panic(|| read_status_cache(path, progress)))?;
         // On an early return, the scope waits for the reader, which stops at the end of the file.
         let result = work()?;
-        Ok((result, reading.join().unwrap_or_else(|payload| Err(panic_error(payload.as_ref())))?))
+        Ok((result, join_thread(reading)?))
     })
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::{Progress, Result};
+use slotpress_format::FrameSpan;
 use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{ArchiveName, FrameSpan};
 use slotpress_read::{ArchiveInput, Plan, Source};
 
 use super::{ArchiveOptions, HeldLedger, open_snapshot, plan_snapshot};
@@ -20,9 +20,7 @@ use super::{ArchiveOptions, HeldLedger, open_snapshot, plan_snapshot};
 pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveInput> {
     let (snapshot, held) = open_snapshot(options, progress)?;
     let plan = plan_snapshot(snapshot, None, options, progress)?;
-    let slot = plan.bank.slot;
-    let hash = plan.bank.snapshot_hash();
-    let name = ArchiveName { base_slot: None, slot, hash, compression: ArchiveCompression::None };
+    let name = plan.bank.archive_name(None, ArchiveCompression::None);
     let ends = plan.entry_lengths().scan(0u64, |end, length| {
         *end = end.saturating_add(length);
         Some(*end)

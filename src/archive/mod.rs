@@ -291,12 +291,7 @@ impl<'a> PlannedArchive<'a> {
                  reading the archive back checks this",
             );
         }
-        let name = ArchiveName {
-            base_slot: options.base_slot,
-            slot: plan.bank.slot,
-            hash: plan.bank.snapshot_hash(),
-            compression: options.encoding.codec.compression(),
-        };
+        let name = plan.bank.archive_name(options.base_slot, options.encoding.codec.compression());
         sink.check_name(&name.to_string())?;
         Ok(Self { options, plan, name, workers, _held: held })
     }

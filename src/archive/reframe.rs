@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::{Sender, bounded};
-use slotpress_base::threads::{catch_panic, panic_error, spawn};
+use slotpress_base::threads::{catch_panic, join_thread, spawn};
 use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
 use slotpress_format::{Entry, FrameAssembler};
 use slotpress_read::BufferPool;
@@ -142,8 +142,7 @@ pub fn reframe<T: Send>(
         // After an error, stops the reading side, which may be waiting for a pipe into which
         // nobody writes.
         is_input_unwanted.store(encoded.is_err(), Relaxed);
-        let read = reading.join().unwrap_or_else(|payload| Err(panic_error(payload.as_ref())));
-        Ok((read, encoded))
+        Ok((join_thread(reading), encoded))
     })?;
     // An error of the reading side is reported first: when only the encoding side fails, the
     // reading side stops without one.

@@ -13,12 +13,14 @@
     )
 )]
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Progress, Result, open_file, to_usize};
+use slotpress_base::{
+    Error, ErrorKind, EscapePath, IoContext, KeptDir, Progress, Result, open_file, read_at_most, to_usize,
+};
 use slotpress_format::archive::genesis_archive::unpack;
 use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Genesis, Hash};
 use slotpress_net::{NetErrorKind, Offer, SourceLocation, Url, join_name, show_url};
@@ -91,9 +93,7 @@ impl FetchContext<'_> {
         let progress = self.progress;
         let path = ledger.join(GENESIS_FILE_NAME);
         if path.exists() {
-            let mut bytes = Vec::new();
-            let mut file = open_file(&path)?.take(GENESIS_BYTES_MAX + 1);
-            file.read_to_end(&mut bytes).or_path("read", &path)?;
+            let bytes = read_at_most(open_file(&path)?, GENESIS_BYTES_MAX + 1, &path)?;
             let hash = hash_genesis(&bytes);
             check_hash(hash, expected).map_err(|error| error.with_place(path.escaped()))?;
             return Ok(FoundGenesis { hash: Some(hash), fetched: Vec::new() });

@@ -353,7 +353,7 @@ pub(super) struct PartFile<'a> {
 impl<'a> PartFile<'a> {
     pub fn create(dir: &'a KeptDir, name: &str, watch: &'a SpaceWatch) -> Result<Self> {
         let file = dir.create_file(name, 0o666)?;
-        Owner::from_dir(dir)?.apply_to(&file).or_path("change the owner of", &dir.path_of(name))?;
+        Owner::from_dir(dir)?.apply_to(&file, &dir.path_of(name))?;
         let file = Arc::new(file);
         let out = StreamWriter::new(file.clone(), IoHint::Gentle);
         Ok(Self { name: name.to_string(), dir, watch, file, out, hasher: Sha256::new(), bytes: 0 })

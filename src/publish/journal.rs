@@ -5,13 +5,13 @@
 //! targets.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use slotpress_base::{Error, EscapePath, IoContext, KeptDir, Result};
+use slotpress_base::{Error, EscapePath, IoContext, KeptDir, Result, read_at_most};
 use slotpress_format::ArchiveName;
 use slotpress_read::catalog::ListedArchive;
 use slotpress_read::{StagedFile, unix_ns};
@@ -104,9 +104,7 @@ impl PublishJournal {
         let mut entries = JournalEntries::default();
         if dir.stat_entry(FILE_NAME)?.is_some() {
             let path = dir.path_of(FILE_NAME);
-            let mut json = Vec::new();
-            let mut file = dir.open_file(FILE_NAME)?.take(FILE_BYTES_MAX);
-            file.read_to_end(&mut json).or_path("read", &path)?;
+            let json = read_at_most(dir.open_file(FILE_NAME)?, FILE_BYTES_MAX, &path)?;
             entries = serde_json::from_slice(&json).map_err(|error| {
                 Error::damaged(format!("{} is not a journal of slotpress: {error}", path.escaped()))
                     .with_hint("remove it: no archive is lost, because the targets say what is published")

@@ -18,7 +18,7 @@ use slotpress_read::{Catalog, FileFault, judge_file, read_newest_bank_times, sca
 
 use super::PublishOptions;
 use super::act::index::PreparedArchive;
-use super::act::pins::{PinDir, PinResult, check_dirs, remove_if_present, scan_open_dir};
+use super::act::pins::{PinDir, PinResult, check_dirs, scan_open_dir};
 use super::act::{PublishRun, WORK_CHECK_INTERVAL, loops, target};
 use super::decide::{Actions, DamagedArchive, Planner, ScanResult};
 use super::journal::{FileIdentity, PublishJournal};
@@ -202,7 +202,7 @@ impl Watcher<'_, '_> {
             self.quarantine(damaged)?;
         }
         for name in actions.unpin {
-            remove_if_present(&pins.pinned, &name.to_string())?;
+            pins.pinned.remove_if_exists(name.to_string())?;
         }
         for archive in actions.pin {
             let name = archive.name.clone();
@@ -213,7 +213,7 @@ impl Watcher<'_, '_> {
             self.run.update(|planner| planner.record_pin(archive, result));
         }
         for name in actions.delete {
-            remove_if_present(&pins.ready, &name.to_string())?;
+            pins.ready.remove_if_exists(name.to_string())?;
         }
         Ok(is_scan_needed)
     }

@@ -77,12 +77,7 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
     job.announce_steps(input_bytes)?;
     let compared = job.compare(&options.check.spill_dir(sink.dir_path()), unpacked_bytes)?;
     let ComparedStates { old_bank, new_bank, changes, spilled_bytes } = &compared;
-    let name = ArchiveName {
-        base_slot: Some(old_bank.slot),
-        slot: new_bank.slot,
-        hash: new_bank.snapshot_hash(),
-        compression: codec.compression(),
-    };
+    let name = new_bank.archive_name(Some(old_bank.slot), codec.compression());
     sink.check_name(&name.to_string())?;
     progress.stage(Stage::Rebasing, Some(input_bytes));
     sink.begin(Some(&name), unpacked_bytes, encoding.io_policy.io_hint)?;

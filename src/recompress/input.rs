@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-use slotpress_base::{Error, InterruptibleReader, IoContext, IoPolicy, PageCacheWatch, Progress, Result};
+use slotpress_base::{InterruptibleReader, IoContext, IoPolicy, PageCacheWatch, Progress, Result, read_at_most};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::archive::OpenArchive;
@@ -41,12 +41,7 @@ impl<'a> RecompressInput<'a> {
             LocalArchive::Stream(stream) => {
                 let file = stream.try_clone().or_path("open", Path::new(STANDARD_INPUT))?;
                 let mut reader = InterruptibleReader::new(file, interrupt);
-                let mut start = Vec::new();
-                reader
-                    .by_ref()
-                    .take(BLOCK_BYTES)
-                    .read_to_end(&mut start)
-                    .map_err(|error| Error::io("read", Path::new(STANDARD_INPUT), &error))?;
+                let start = read_at_most(&mut reader, BLOCK_BYTES, Path::new(STANDARD_INPUT))?;
                 let compression = detect_compression(&start).map_err(|error| error.with_place(STANDARD_INPUT))?;
                 Ok(Self::Stream { reader: Box::new(Cursor::new(start).chain(reader)), compression })
             }

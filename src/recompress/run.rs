@@ -70,15 +70,14 @@ pub fn run(
     job.announce_steps(&input, workers);
     let state = checks_state.then(|| job.begin_state_check(&input, sink.dir_path())).transpose()?;
     let (decoded, written) = job.write(&mut input, sink, workers, state.as_ref(), is_input_unwanted)?;
-    let slot = decoded.bank.slot;
-    let hash = decoded.bank.snapshot_hash();
+    let bank = &decoded.bank;
     let accounts = state.map(|state| job.finish_state_check(state, &decoded, &input, sink.file())).transpose()?;
-    judge_expected(&options.check, slot, hash, &Failures::strict())
+    judge_expected(&options.check, bank.slot, bank.snapshot_hash(), &Failures::strict())
         .map_err(|error| error.with_place_if_damaged(input.path().escaped()))?;
     warn_of_result(&decoded, progress);
     let tar_bytes = tar_stream_bytes(&decoded.entries);
     let storages = count_storages(&decoded.entries);
-    let name = ArchiveName { base_slot, slot, hash, compression };
+    let name = bank.archive_name(base_slot, compression);
     let codec = &encoding.codec;
     let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
     let input_bytes = decoded.input_bytes;

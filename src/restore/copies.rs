@@ -12,6 +12,7 @@ use rustix::fs::AtFlags;
 use slotpress_base::bytes::fill_buf;
 use slotpress_base::{
     AHEAD_BYTES_MAX, Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Progress, Result, Stage, StreamWriter,
+    parent_dir,
 };
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::OpenArchive;
@@ -39,7 +40,7 @@ impl ArchiveCopy {
     /// Never makes a hard link: Firedancer aborts on one, and reuses the inode later.
     pub fn from_file(archive: &OpenArchive, dir: &Arc<KeptDir>, move_archives: bool) -> Result<Option<Self>> {
         let path = archive.path();
-        let parent_path = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent_path = parent_dir(path);
         let dir_stat = dir.stat()?;
         if let Ok(parent) = rustix::fs::stat(parent_path).map(FileStat::from) {
             // Agave downloads archives to the subdirectory `remote`.
@@ -122,8 +123,7 @@ impl ArchiveToRestore {
             return Err(error.with_hint("move it away: one of the two archives is damaged"));
         }
         if let Some(file) = source.file() {
-            let changed = target.owner.apply_to(file);
-            changed.or_path("change the owner of", source.path())?;
+            target.owner.apply_to(file, source.path())?;
         }
         match copy {
             ArchiveCopy::Fetched(file) => return file.publish(&name),

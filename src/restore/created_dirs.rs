@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 
-use slotpress_base::{IoContext, KeptDir, Owner, Result};
+use slotpress_base::{KeptDir, Owner, Result};
 use slotpress_format::LEDGER_LOCK_NAME;
 use slotpress_read::DirLocks;
 
@@ -28,7 +28,7 @@ impl CreatedDirs {
         if let Some(owner) = owner
             && self.created.len() > count
         {
-            owner.apply_to(&*dir).or_path("change the owner of", path)?;
+            owner.apply_to(&*dir, path)?;
         }
         Ok(dir)
     }
@@ -39,7 +39,7 @@ impl CreatedDirs {
         }
         let dir = parent.create_dir(name)?;
         self.created.push((parent.clone(), name.into()));
-        owner.apply_to(&dir).or_path("change the owner of", dir.path())?;
+        owner.apply_to(&dir, dir.path())?;
         Ok(Arc::new(dir))
     }
 

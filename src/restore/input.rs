@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::threads::{catch_panic, panic_error, spawn};
+use slotpress_base::threads::{catch_panic, join_thread, spawn};
 use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, Result, hint};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, ArchiveRoot, EntryKind};
@@ -206,9 +206,7 @@ pub fn with_archives<R>(
         // The receiver must be told to stop even after a panic.
         let result = catch_panic(|| work(open_all(job, options, Some(saved))?));
         arriving.stop();
-        let received = receiver.join();
-        let received = received.unwrap_or_else(|payload| Err(panic_error(payload.as_ref())));
-        match (result, received) {
+        match (result, join_thread(receiver)) {
             // The receiver's error says why bytes did not arrive.
             (Err(error), Err(cause)) if error.kind() == ErrorKind::Failed => Err(cause),
             (result, _) => result,

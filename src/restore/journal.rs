@@ -8,14 +8,14 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use slotpress_base::kept_dir::changed_error;
-use slotpress_base::{Error, EscapePath, IoContext, KeptDir, Result};
+use slotpress_base::{Error, EscapePath, IoContext, KeptDir, Result, read_at_most};
 use slotpress_read::{DirLocks, RESTORE_JOURNAL_NAME as JOURNAL_NAME, remove_stale_dirs};
 
 use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
@@ -242,18 +242,13 @@ impl Drop for Moves {
 /// the locks of `dir` and of the target's directories. Locks other directories that the journal names.
 pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     let path = dir.path_of(JOURNAL_NAME);
-    match dir.remove_file(JOURNAL_NAME_PARTIAL) {
-        Err(rustix::io::Errno::NOENT) => {}
-        removed => removed.or_path("remove", &dir.path_of(JOURNAL_NAME_PARTIAL))?,
-    }
+    dir.remove_if_exists(JOURNAL_NAME_PARTIAL)?;
     if dir.stat_entry(JOURNAL_NAME)?.is_none() {
         return Ok(());
     }
     let file = dir.open_file(JOURNAL_NAME)?;
     check_owner(&file.metadata().or_path("read", &path)?, &path)?;
-    let mut bytes = Vec::new();
-    let read = file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes);
-    read.or_path("read", &path)?;
+    let bytes = read_at_most(file, JOURNAL_BYTES_MAX, &path)?;
     let journal = match serde_json::from_slice::<Journal>(&bytes) {
         Ok(journal) if journal.format == FORMAT => journal,
         _ => return Err(unknown_journal_error(&path)),

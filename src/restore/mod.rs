@@ -195,11 +195,8 @@ impl RestoreJob<'_> {
         let lengths = opened.iter().filter_map(|opened| opened.archive.source.length_bytes());
         let input_bytes = lengths.sum();
         // A validator finds an archive by the name that follows from its content.
-        let name_of = |(opened, unpacked): (&ArchiveToRestore, &UnpackedArchive)| ArchiveName {
-            base_slot: unpacked.base_slot,
-            slot: unpacked.bank.slot,
-            hash: unpacked.bank.snapshot_hash(),
-            compression: opened.archive.compression,
+        let name_of = |(opened, unpacked): (&ArchiveToRestore, &UnpackedArchive)| {
+            unpacked.bank.archive_name(unpacked.base_slot, opened.archive.compression)
         };
         let names: Vec<ArchiveName> = opened.iter().zip(&unpacked).map(name_of).collect();
         storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));

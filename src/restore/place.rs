@@ -32,7 +32,7 @@ impl PartialDir {
     pub fn create(parent: &Arc<KeptDir>, kind: &str, owner: Owner) -> Result<Self> {
         let work = WorkDir::create(parent, &format!("{PARTIAL_PREFIX}{kind}-"))?;
         let path = work.path().to_path_buf();
-        owner.apply_to(work.dir()).or_path("change the owner of", &path)?;
+        owner.apply_to(work.dir(), &path)?;
         Ok(Self { path, work, owner })
     }
 
@@ -45,7 +45,7 @@ impl PartialDir {
         let path = self.path.join(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(self.dir(), name, flags, Mode::from_raw_mode(0o644)).or_path("create", &path)?;
-        self.owner.apply_to(&file).or_path("change the owner of", &path)?;
+        self.owner.apply_to(&file, &path)?;
         Ok(file.into())
     }
 

@@ -1,8 +1,9 @@
-//! Opens files that must be regular files.
+//! Opens and reads files.
 
 #![warn(missing_docs)]
 
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -17,6 +18,21 @@ pub fn open_file(path: &Path) -> Result<File> {
     // Non-blocking, so that opening a pipe does not wait; regular files ignore the flag.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     require_regular(rustix::fs::open(path, flags, Mode::empty()).or_path("open", path)?.into(), path)
+}
+
+/// Reads a file to its end, but at most `bytes_max` bytes. `path` is for the error.
+///
+/// # Errors
+/// The disk fails.
+pub fn read_at_most(file: impl Read, bytes_max: u64, path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(bytes_max).read_to_end(&mut bytes).or_path("read", path)?;
+    Ok(bytes)
+}
+
+/// Returns the directory of a path: `.` for a name alone.
+pub fn parent_dir(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 pub(crate) fn require_regular(file: File, path: &Path) -> Result<File> {

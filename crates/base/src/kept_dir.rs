@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use crate::files::require_regular;
+use crate::files::{parent_dir, require_regular};
 use crate::{Error, EscapePath, IoContext, Owner, Result};
 
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -89,7 +89,7 @@ impl KeptDir {
         }
         // A path without a last component cannot be created.
         let Some(name) = path.file_name() else { return Ok(Arc::new(Self::open(path)?)) };
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = parent_dir(path);
         if !parent.exists() {
             let parent = parent.escaped();
             return Err(Error::failed(format!("cannot create {}: {parent} does not exist", path.escaped()))
@@ -206,7 +206,7 @@ impl KeptDir {
         match self.create_dir(name) {
             Ok(created) => {
                 on_created();
-                Owner::from_dir(self)?.apply_to(&created).or_path("change the owner of", created.path())?;
+                Owner::from_dir(self)?.apply_to(&created, created.path())?;
                 Ok(created)
             }
             // It existed, or another process has just created it. `open_dir` reports anything else.
@@ -327,6 +327,17 @@ impl KeptDir {
     /// The file cannot be removed.
     pub fn remove_file(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         rustix::fs::unlinkat(&self.dir, check_name(&name)?, AtFlags::empty())
+    }
+
+    /// Removes a file or link, if it exists.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn remove_if_exists(&self, name: impl AsRef<OsStr>) -> Result<()> {
+        match self.remove_file(&name) {
+            Err(Errno::NOENT) => Ok(()),
+            removed => removed.or_path("remove", &self.path_of(name)),
+        }
     }
 
     /// Removes an empty directory.

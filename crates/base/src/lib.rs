@@ -28,7 +28,7 @@ pub use bytes::{
     array_at, average_rate, copy_at_most, prefix_mut, range_bytes, split_at_most, to_usize, u32_at, u64_at,
 };
 pub use error::{Error, ErrorKind, IoContext, Result};
-pub use files::open_file;
+pub use files::{open_file, parent_dir, read_at_most};
 pub use io::flushers::{Flushers, flusher_memory_bytes};
 pub use io::pace::{Pace, RATE_MIN, TokenBucket};
 pub use io::pipes::{InterruptibleReader, InterruptibleWriter};

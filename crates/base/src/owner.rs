@@ -1,6 +1,7 @@
 //! Owner of files that root creates for another user.
 
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use rustix::fs::{Gid, Uid};
 
@@ -24,14 +25,12 @@ impl Owner {
         Ok(Self((ours.0.is_root() && owner != ours).then_some(owner)))
     }
 
-    /// Changes the owner of an open file or directory.
+    /// Changes the owner of an open file or directory. `path` is for the error.
     ///
     /// # Errors
     /// `fchown` fails.
-    pub fn apply_to(&self, file: &impl AsFd) -> rustix::io::Result<()> {
-        match self.0 {
-            Some((uid, gid)) => rustix::fs::fchown(file, Some(uid), Some(gid)),
-            None => Ok(()),
-        }
+    pub fn apply_to(&self, file: &impl AsFd, path: &Path) -> Result<()> {
+        let Some((uid, gid)) = self.0 else { return Ok(()) };
+        rustix::fs::fchown(file, Some(uid), Some(gid)).or_path("change the owner of", path)
     }
 }

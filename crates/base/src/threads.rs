@@ -75,6 +75,14 @@ pub fn spawn<'scope, R: Send + 'scope>(
     Builder::new().spawn_scoped(scope, work).map_err(|error| spawn_error(&error))
 }
 
+/// Waits for a thread to end, and returns its result.
+///
+/// # Errors
+/// The thread failed or panicked.
+pub fn join_thread<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|payload| Err(panic_error(payload.as_ref())))
+}
+
 /// Starts `count` threads in a scope.
 ///
 /// # Errors

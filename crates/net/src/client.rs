@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::future::Future;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
@@ -16,7 +15,9 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Proxy};
-use slotpress_base::{Error, EscapePath, IoContext, Progress, Result, TokenBucket, hint, panic_point, spawn_error};
+use slotpress_base::{
+    Error, EscapePath, IoContext, Progress, Result, TokenBucket, hint, panic_point, read_at_most, spawn_error,
+};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -246,9 +247,7 @@ fn build_http_client(
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
-    let mut pem = Vec::new();
-    let file = File::open(path).or_path("open", path)?;
-    file.take(CA_FILE_BYTES_MAX + 1).read_to_end(&mut pem).or_path("read", path)?;
+    let pem = read_at_most(File::open(path).or_path("open", path)?, CA_FILE_BYTES_MAX + 1, path)?;
     let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
     if certificates.is_empty() || pem.len() as u64 > CA_FILE_BYTES_MAX {
         return Err(Error::usage(format!("{} has no certificates", path.escaped())).with_hint(

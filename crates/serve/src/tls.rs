@@ -1,7 +1,6 @@
 //! Reads the server's certificate and key from files, reads them again when asked, and uses them if they
 //! changed. Uses rustls with ring. The system's certificates are not used.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use slotpress_base::{Error, EscapePath, IoContext, Result, quantity};
+use slotpress_base::{Error, EscapePath, Result, open_file, quantity, read_at_most};
 
 /// PEM files of a certificate chain and its private key.
 #[derive(Clone, Debug)]
@@ -96,9 +95,7 @@ fn build_config(files: &TlsFiles, cert_pem: &[u8], key_pem: &[u8]) -> Result<Arc
 }
 
 fn read_pem(path: &Path) -> Result<Vec<u8>> {
-    let mut pem = Vec::new();
-    let mut file = slotpress_base::files::open_file(path)?.take(PEM_BYTES_MAX + 1);
-    file.read_to_end(&mut pem).or_path("read", path)?;
+    let pem = read_at_most(open_file(path)?, PEM_BYTES_MAX + 1, path)?;
     if pem.len() as u64 > PEM_BYTES_MAX {
         let path = path.escaped();
         let limit = quantity::bytes(PEM_BYTES_MAX);

@@ -1,7 +1,7 @@
 //! A directory as a store: temporary names and renames, and locks for conditional writes.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, f
 use rustix::io::Errno;
 use slotpress_base::progress;
 use slotpress_base::{
-    Error, ErrorKind, EscapePath, IoContext, IoHint, KeptDir, Progress, Result, SpaceWatch, StreamWriter,
+    Error, ErrorKind, EscapePath, IoContext, IoHint, KeptDir, Progress, Result, SpaceWatch, StreamWriter, read_at_most,
 };
 use slotpress_net::s3::{Condition, Object, PutOutcome, SmallFile};
 use slotpress_read::{
@@ -75,8 +75,7 @@ impl Directory {
         let path = self.0.path_of(name);
         let file = self.0.open_file(name)?;
         let etag = to_object(name, &fstat(&file).or_path("read", &path)?).etag;
-        let mut bytes = Vec::new();
-        file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).or_path("read", &path)?;
+        let bytes = read_at_most(file, bytes_max.saturating_add(1), &path)?;
         if bytes.len() as u64 > bytes_max {
             Err(Error::failed(format!("{} exceeds the {bytes_max} bytes that are read", path.escaped()))
                 .with_hint("another program wrote it: move it away, or give another target"))

@@ -9,7 +9,7 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde_json::{Value, json};
 use slotpress::{Error, Result};
-use slotpress_base::{EscapePath, IoContext, available_threads};
+use slotpress_base::{EscapePath, IoContext, available_threads, parent_dir};
 
 use super::chart::Chart;
 use super::report::LevelsReport;
@@ -40,7 +40,7 @@ impl FileArgs {
             {
                 return refuse(path, "is the input, which is not overwritten");
             }
-            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let dir = parent_dir(path);
             if !dir.is_dir() {
                 return refuse(dir, "is not a directory");
             }

@@ -192,12 +192,12 @@ impl PinDir {
         let path = self.quarantine.path_of(&name);
         // Remove the old file first: if both names are hard links to one file (an archive that
         // failed, then grew), `rename` would leave both in place.
-        remove_if_present(&self.quarantine, &name)?;
+        self.quarantine.remove_if_exists(&name)?;
         self.pinned.rename(&name, &self.quarantine, &name).or_path("move aside", &path)?;
         let mut kept = scan_open_dir(&self.quarantine, scan_names)?.archives().to_vec();
         kept.sort_by_key(|archive| Reverse(archive.name.slot));
         for old in kept.iter().skip(QUARANTINED_MAX) {
-            remove_if_present(&self.quarantine, &old.name.to_string())?;
+            self.quarantine.remove_if_exists(old.name.to_string())?;
         }
         Ok(Some(path))
     }
@@ -221,7 +221,7 @@ pub fn link_archive(archive: &ListedArchive, dir: &KeptDir) -> Result<LinkResult
     if dir.stat_entry(&name)?.is_some_and(|stat| (stat.device, stat.inode) == (id.device, id.inode)) {
         return Ok(LinkResult::Made);
     }
-    remove_if_present(dir, &name)?;
+    dir.remove_if_exists(&name)?;
     Ok(LinkResult::FileReplaced)
 }
 
@@ -247,13 +247,6 @@ pub fn scan_open_dir(dir: &KeptDir, scan: impl FnOnce(&[PathBuf]) -> Result<Cata
     let catalog = scan(&[dir.path().to_path_buf()])?;
     dir.check_path()?;
     Ok(catalog)
-}
-
-pub fn remove_if_present(dir: &KeptDir, name: &str) -> Result<()> {
-    match dir.remove_file(name) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(Error::io("remove", &dir.path_of(name), &error.into())),
-    }
 }
 
 /// Checks the directories of pins and targets before anything is created or written there. Fails if one

@@ -18,12 +18,13 @@ use crate::ledger::blockhash_queue::BlockhashQueue;
 use crate::ledger::demands::firedancer;
 use crate::ledger::lattice::LATTICE_HASH_BYTES;
 use crate::ledger::leaders::compute_leader;
+use crate::ledger::names::ArchiveCompression;
 use crate::ledger::stakes::{
     StakesDestination, StakesKind, VOTE_ACCOUNTS_MAX, Voters, read_stakes, skip_nodes_and_voters,
 };
 use crate::{
-    Address, BankHashParts, Breach, Demand, FieldReader, HardFork, Hash, LatticeHash, SlotTime, SlotTimeSource, Stakes,
-    count_hard_forks,
+    Address, ArchiveName, BankHashParts, Breach, Demand, FieldReader, HardFork, Hash, LatticeHash, SlotTime,
+    SlotTimeSource, Stakes, count_hard_forks,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -95,6 +96,11 @@ impl BankFile {
     /// Returns the hash that the name of this bank's archive contains.
     pub fn snapshot_hash(&self) -> Hash {
         self.lattice_hash.snapshot_hash()
+    }
+
+    /// Returns the name of an archive of this bank's state.
+    pub fn archive_name(&self, base_slot: Option<u64>, compression: ArchiveCompression) -> ArchiveName {
+        ArchiveName { base_slot, slot: self.slot, hash: self.snapshot_hash(), compression }
     }
 
     /// True if the file has no stakes and no storage map, as Firedancer wrote it before September 2026.

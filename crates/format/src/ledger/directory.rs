@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, EscapePath, IoContext, Result, hint};
+use slotpress_base::{Error, EscapePath, IoContext, Result, hint, open_file, read_at_most};
 
 use crate::ledger::storages::{APPEND_VEC_ENDINGS, ListedStorage, MissingFile, list_roots, stat_listed};
 use crate::{
@@ -133,10 +133,7 @@ pub fn is_known_version(content: &[u8]) -> bool {
 }
 
 pub fn read_version(path: &Path) -> Result<Vec<u8>> {
-    let mut content = Vec::new();
-    let file = slotpress_base::files::open_file(path)?;
-    file.take((VERSION_BYTES_MAX as u64).saturating_add(1)).read_to_end(&mut content).or_path("read", path)?;
-    Ok(content)
+    read_at_most(open_file(path)?, (VERSION_BYTES_MAX as u64).saturating_add(1), path)
 }
 
 /// Finds the bank snapshot of `slot`, or else the newest complete one. Looks up its storages on

@@ -68,7 +68,7 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
     match open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
         Ok(file) => {
             // A lock file owned by root would keep out a validator that runs as another user.
-            Owner::from_dir(ledger)?.apply_to(&file).or_path("change the owner of", path)?;
+            Owner::from_dir(ledger)?.apply_to(&file, path)?;
             return Ok(Some(file));
         }
         Err(Errno::ROFS) => return Ok(None),

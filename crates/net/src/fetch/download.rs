@@ -4,11 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use slotpress_base::quantity::bytes;
-use slotpress_base::threads::{catch_panic, panic_error, spawn};
+use slotpress_base::threads::{catch_panic, join_thread, spawn};
 use slotpress_base::{Arriving, Error, ErrorKind, Forward, Progress, ProgressEvent, Result, Until, hint, panic_point};
 use slotpress_read::{tail_read_offset, walk_shape};
 
@@ -144,7 +143,7 @@ impl Download {
             let fetched = catch_panic(|| self.fetch(&stopping));
             // Ends the journal's thread, and tells readers that no more bytes will arrive.
             self.file.end(fetched.as_ref().map(drop).map_err(Clone::clone));
-            (fetched, join_thread(journal), join_thread(walker))
+            (fetched, journal.and_then(join_thread), walker.and_then(join_thread))
         });
         let is_minor = |error: &Error| matches!(DownloadFault::classify(error), None | Some(DownloadFault::Failed));
         let result = match (fetched, walked) {
@@ -285,8 +284,4 @@ pub(super) fn identity_of(remote: &Remote) -> ArchiveIdentity {
 /// Returns the length of an archive that is fetched by ranges; `None` if it is fetched in order.
 fn ranged_length_bytes(remote: &Remote) -> Option<u64> {
     if remote.accepts_ranges { remote.length_bytes.filter(|length| *length > 0) } else { None }
-}
-
-fn join_thread<T>(thread: Result<ScopedJoinHandle<'_, Result<T>>>) -> Result<T> {
-    thread?.join().unwrap_or_else(|payload| Err(panic_error(payload.as_ref())))
 }

@@ -5,12 +5,12 @@
 //! synced, and replaced as a whole. If it cannot be read, everything is fetched again.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 
 use rangemap::RangeSet;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use slotpress_base::{IoContext, KeptDir, Result, range_bytes};
+use slotpress_base::{IoContext, KeptDir, Result, range_bytes, read_at_most};
 use slotpress_format::ArchiveRoot;
 
 const VERSION: u32 = 1;
@@ -82,8 +82,7 @@ impl DownloadJournal {
         if dir.stat_entry(name)?.is_none() {
             return Ok(None);
         }
-        let mut bytes = Vec::new();
-        dir.open_file(name)?.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).or_path("read", &dir.path_of(name))?;
+        let bytes = read_at_most(dir.open_file(name)?, JOURNAL_BYTES_MAX, &dir.path_of(name))?;
         Ok(Self::parse(&bytes))
     }
 

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use slotpress_base::kept_dir::changed_error;
-use slotpress_base::{Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Owner, Result, random_name};
+use slotpress_base::{
+    Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Owner, Result, parent_dir, random_name,
+};
 use slotpress_format::lock_holder;
 
 /// Agave removes files with this prefix from its archives directory when it starts, so files of a
@@ -75,7 +77,7 @@ impl StagedFile {
                 created => created?,
             };
             let path = dir.path_of(&name);
-            Owner::from_dir(dir)?.apply_to(&file).or_path("change the owner of", &path)?;
+            Owner::from_dir(dir)?.apply_to(&file, &path)?;
             // The lock is held until the file is published or removed: a file without a lock is
             // stale. Before the lock was taken, another process may have removed the file as stale.
             if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -195,7 +197,7 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = parent_dir(dir);
     let is_archive = dir.file_name().is_some_and(|name| name.to_string_lossy().contains(".tar"));
     let dir_path = dir.escaped();
     if dir.exists() {

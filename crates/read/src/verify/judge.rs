@@ -181,8 +181,7 @@ fn compute_names(parts: &[JudgedPart]) -> HashMap<PathBuf, ArchiveName> {
         let base_slot = part.base_slot().or(base.map(|bank| bank.slot));
         let bank = part.bank.as_ref()?;
         let compression = part.archive()?.compression;
-        let name = ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), compression };
-        Some((part.facts.path.clone(), name))
+        Some((part.facts.path.clone(), bank.archive_name(base_slot, compression)))
     };
     parts.iter().enumerate().filter_map(name_of).collect()
 }

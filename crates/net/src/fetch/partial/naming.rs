@@ -41,15 +41,8 @@ pub fn remove_leftover_journal(dir: &Path, archive_name: &str) -> Result<()> {
 
 fn remove_journal(dir: &KeptDir, partial: &str) -> Result<()> {
     let journal = journal_name(partial);
-    remove_if_exists(dir, &temporary_name(&journal))?;
-    remove_if_exists(dir, &journal)
-}
-
-fn remove_if_exists(dir: &KeptDir, name: &str) -> Result<()> {
-    match dir.remove_file(name) {
-        Err(Errno::NOENT) => Ok(()),
-        removed => removed.or_path("remove", &dir.path_of(name)),
-    }
+    dir.remove_if_exists(temporary_name(&journal))?;
+    dir.remove_if_exists(journal)
 }
 
 impl Publishable for PartialFile {
@@ -83,6 +76,6 @@ impl Publishable for PartialFile {
     fn remove(&self) -> Result<()> {
         // The journal first: it must not describe a new file of the same name.
         remove_journal(&self.dir, &self.name)?;
-        remove_if_exists(&self.dir, &self.name)
+        self.dir.remove_if_exists(&self.name)
     }
 }
