@@ -19,10 +19,9 @@ use slotpress_base::{Elapsed, NoProgress, Stopwatch};
 use slotpress_format::{
     AccountView, Entry, EntryKind, LatticeAccumulator, Record, RecordFault, RecordSink, RecordWalker,
 };
-use slotpress_read::archive::OpenArchive;
 use slotpress_read::{
-    ArchivePass, CheckOptions, EntryUse, FrameDecoder, RecordVisitor, RecordWorker, Snapshot, StorageRef, Tail,
-    VerifyOptions, Visitor, verify,
+    ArchivePass, CheckOptions, EntryUse, FrameDecoder, OpenArchive, RecordVisitor, RecordWorker, Snapshot, StorageRef,
+    Tail, VerifyOptions, Visitor, verify,
 };
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::compress_bound;

@@ -4,9 +4,9 @@
 use std::io::BufReader;
 use std::path::Path;
 
-use slotpress_base::threads::{catch_panic, join_thread, spawn};
 use slotpress_base::{
-    Error, EscapePath, InterruptibleReader, IoContext, Progress, Result, open_file, panic_point, quantity,
+    Error, EscapePath, InterruptibleReader, IoContext, Progress, Result, catch_panic, join_thread, open_file,
+    panic_point, quantity, spawn,
 };
 use slotpress_format::{BankFile, ENTRY_BYTES_MAX, FieldReader, READ_BUFFER_BYTES, StatusCache, parse_status_cache};
 use slotpress_read::{Documents, Failures, ParsedBank, Rule, judge_documents};

@@ -5,8 +5,7 @@ use derive_setters::Setters;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, Progress, Result, run_in_order};
-use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{FrameHash, frame_hash};
+use slotpress_format::{ArchiveCompression, FrameHash, frame_hash};
 use zstd_safe::{CCtx, CParameter, compress_bound};
 
 use crate::archive::layout::{FrameClusterer, FrameLink, RecordLayout};

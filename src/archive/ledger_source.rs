@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::{Progress, Result};
-use slotpress_format::FrameSpan;
-use slotpress_format::ledger::names::ArchiveCompression;
+use slotpress_format::{ArchiveCompression, FrameSpan};
 use slotpress_read::{ArchiveInput, Plan, Source};
 
 use super::{ArchiveOptions, HeldLedger, open_snapshot, plan_snapshot};

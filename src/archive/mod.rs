@@ -36,9 +36,10 @@ use slotpress_format::{
     ArchiveName, ArchiveRoot, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths,
     find_bank_snapshot, serialize_name_and_parts,
 };
-use slotpress_read::archive::source::open_written;
 use slotpress_read::catalog::scan::scan;
-use slotpress_read::{ArchiveInput, Catalog, CheckOptions, Plan, PlanOptions, ReadBackReport, read_back_archive};
+use slotpress_read::{
+    ArchiveInput, Catalog, CheckOptions, Plan, PlanOptions, ReadBackReport, open_written, read_back_archive,
+};
 
 use crate::archive::documents::{judge_bank_snapshot, read_status_cache_during};
 use crate::archive::encode::{FrameContent, FrameSummary, encode_frames};

@@ -5,8 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::{Sender, bounded};
-use slotpress_base::threads::{catch_panic, join_thread, spawn};
-use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
+use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result, catch_panic, join_thread, spawn};
 use slotpress_format::{Entry, FrameAssembler};
 use slotpress_read::BufferPool;
 

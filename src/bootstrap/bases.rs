@@ -13,7 +13,7 @@ use slotpress_base::{Error, EscapePath, Result, text};
 use slotpress_format::ArchiveName;
 use slotpress_net::find::rank::time_at_rate;
 use slotpress_net::{FindReport, SourceLocation};
-use slotpress_read::catalog::REMOTE_DIR;
+use slotpress_read::REMOTE_DIR;
 
 const ROUTES_MAX: usize = 8;
 

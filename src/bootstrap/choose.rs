@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use slotpress_base::EscapePath;
 use slotpress_format::{ArchiveName, ArchiveRoot};
 use slotpress_net::{Offer, OfferPlace, Remote};
-use slotpress_read::catalog::REMOTE_DIR;
+use slotpress_read::REMOTE_DIR;
 
 /// An archive that a run has chosen, and all places that have it.
 #[derive(Clone, Debug)]

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
-use slotpress_base::threads::{panic_error, spawn};
 use slotpress_base::{
     Error, ErrorKind, EscapePath, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, Stage, open_file,
-    quantity,
+    panic_error, quantity, spawn,
 };
 use slotpress_format::ArchiveName;
 use slotpress_net::fetch::partial::kept_bytes;

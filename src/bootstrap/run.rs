@@ -10,8 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use slotpress_base::threads::catch_panic;
-use slotpress_base::{Error, ErrorKind, Progress, Result, quantity};
+use slotpress_base::{Error, ErrorKind, Progress, Result, catch_panic, quantity};
 use slotpress_format::ArchiveName;
 use slotpress_net::Download;
 

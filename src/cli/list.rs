@@ -11,8 +11,7 @@ use slotpress::net::{Client, SourceLocation};
 use slotpress::{Error, Progress, Result, catalog};
 use slotpress_base::{EscapePath, clock};
 use slotpress_net::find::read_bank_time;
-use slotpress_read::catalog::list_parser::parse_list;
-use slotpress_read::{ArchiveFields, read_keep_reasons, read_newest_bank_times, scan_with_copies, unix_ns};
+use slotpress_read::{ArchiveFields, parse_list, read_keep_reasons, read_newest_bank_times, scan_with_copies, unix_ns};
 
 use super::json::merge;
 use super::network::{NetworkArgs, refuse_url};

@@ -48,9 +48,8 @@ use std::process::ExitCode;
 
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use slotpress::{Error, Progress};
-use slotpress_base::keep_panics_quiet;
 use slotpress_base::text::escape;
-use slotpress_base::threads::catch_panic;
+use slotpress_base::{catch_panic, keep_panics_quiet};
 
 use crate::cli::ui::Ui;
 

@@ -17,8 +17,7 @@ use slotpress::types::Space;
 use slotpress::{Error, Progress, Result};
 use slotpress_base::{EscapePath, KeptDir, clock};
 use slotpress_format::LATEST_JSON;
-use slotpress_read::catalog::list_parser::{LIST_BYTES_MAX, parse_list};
-use slotpress_read::{read_bank_times, scan_with_copies};
+use slotpress_read::{LIST_BYTES_MAX, parse_list, read_bank_times, scan_with_copies};
 
 use super::arguments::RetentionArgs;
 use super::json::merge;

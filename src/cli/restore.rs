@@ -7,7 +7,8 @@ use serde_json::json;
 use slotpress::restore::{RestoreOptions, RestoreReport, TargetOptions, restore};
 use slotpress::types::ArchiveRoot;
 use slotpress::{Error, Progress, Result};
-use slotpress_base::text::{self, EscapePath};
+use slotpress_base::EscapePath;
+use slotpress_base::text::{self};
 
 use super::arguments::{COMPLETE_ROW, NewLedgerArgs, RestoringArgs, STATE_ROW};
 use super::json::merge;

@@ -14,9 +14,8 @@ use slotpress_base::IoPolicy;
 use slotpress_format::{BankFile, LISTING_PATH};
 use slotpress_net::{UrlSource, parse_url};
 use slotpress_read::archive::front;
-use slotpress_read::catalog::list_parser::LIST_BYTES_MAX;
 use slotpress_read::catalog::usable::judge_source;
-use slotpress_read::{archive, unix_ns};
+use slotpress_read::{LIST_BYTES_MAX, archive, unix_ns};
 use slotpress_stores::SmallFile;
 
 use super::network::ConnectionArgs;

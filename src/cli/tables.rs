@@ -9,7 +9,8 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
-use slotpress_base::quantity::{self, TimeUnit};
+use slotpress_base::TimeUnit;
+use slotpress_base::quantity::{self};
 use textwrap::{Options, WordSplitter};
 
 const COLUMNS_DEFAULT: usize = 80;

@@ -16,7 +16,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use slotpress::progress::Stage;
 use slotpress::{Error, Progress, ProgressEvent, Result};
-use slotpress_base::text::{escape_lines, json};
+use slotpress_base::escape_lines;
+use slotpress_base::text::json;
 
 use super::json::{add_type, error_line, merge};
 use super::meter::Meter;

@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use slotpress_base::kept_dir::changed_error;
-use slotpress_base::{Error, IoContext, KeptDir, NoProgress, Progress, Result, Stage, panic_point, random_name, text};
+use slotpress_base::{
+    Error, IoContext, KeptDir, NoProgress, Progress, Result, Stage, changed_error, panic_point, random_name, text,
+};
 use slotpress_read::{WorkDir, check_output_dir, remove_stale_dirs};
 use slotpress_stores::{Attribute, Attributes, Condition, PutOutcome, SmallFile, Store};
 

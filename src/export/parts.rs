@@ -20,9 +20,9 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use slotpress_base::pipeline::run_in_order;
 use slotpress_base::{
-    Error, IoContext, IoHint, KeptDir, Owner, Progress, Result, SpaceWatch, Stage, StreamWriter, panic_point, to_usize,
+    Error, IoContext, IoHint, KeptDir, Owner, Progress, Result, SpaceWatch, Stage, StreamWriter, panic_point,
+    run_in_order, to_usize,
 };
 
 use super::ExportOptions;

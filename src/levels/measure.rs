@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use slotpress_base::threads::catch_panic;
 use slotpress_base::{
-    Elapsed, Error, ErrorKind, NoProgress, Progress, Result, Stage, Step, Stopwatch, ThreadPool, quantity, start_pool,
+    Elapsed, Error, ErrorKind, NoProgress, Progress, Result, Stage, Step, Stopwatch, ThreadPool, catch_panic, quantity,
+    start_pool,
 };
 
 use crate::archive::layout::{CarriedPosition, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};

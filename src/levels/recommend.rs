@@ -11,7 +11,7 @@
 
 use serde::Serialize;
 use slotpress_base::quantity;
-use slotpress_format::ledger::names::ArchiveCompression;
+use slotpress_format::ArchiveCompression;
 use slotpress_read::rules::clients::clients_that_read;
 use slotpress_read::{SnapshotClient, describe_readers};
 

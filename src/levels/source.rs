@@ -6,12 +6,11 @@ use std::path::PathBuf;
 
 use rayon::prelude::*;
 use slotpress_base::{AHEAD_BYTES_MAX, Error, ErrorKind, EscapePath, IoContext, Progress, Result, Stage, start_pool};
-use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{
-    ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
+    ArchiveCompression, ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent,
+    find_bank_snapshot,
 };
-use slotpress_read::archive::OpenArchive;
-use slotpress_read::{Plan, PlanOptions, read_range};
+use slotpress_read::{OpenArchive, Plan, PlanOptions, read_range};
 
 use crate::levels::MeasureOptions;
 use crate::levels::input::{ContentFrame, InputKind};

@@ -13,8 +13,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use slotpress_base::{Error, EscapePath, IoContext, KeptDir, Result, read_at_most};
 use slotpress_format::ArchiveName;
-use slotpress_read::catalog::ListedArchive;
-use slotpress_read::{StagedFile, unix_ns};
+use slotpress_read::{ListedArchive, StagedFile, unix_ns};
 use slotpress_stores::UploadState;
 
 const FILE_NAME: &str = "journal.json";

@@ -7,14 +7,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use slotpress_base::clock::{now, since_1970};
-use slotpress_base::progress::Forward;
-use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{
-    CancelToken, Error, ErrorKind, EscapePath, Progress, ProgressEvent, Result, free_bytes, panic_point,
+    CancelToken, Error, ErrorKind, EscapePath, Forward, Progress, ProgressEvent, Result, catch_panic, free_bytes,
+    panic_error, panic_point, spawn,
 };
 use slotpress_net::Client;
-use slotpress_read::catalog::ListedArchive;
-use slotpress_read::{Catalog, FileFault, judge_file, read_newest_bank_times, scan_again, scan_names};
+use slotpress_read::{Catalog, FileFault, ListedArchive, judge_file, read_newest_bank_times, scan_again, scan_names};
 
 use super::PublishOptions;
 use super::act::index::PreparedArchive;

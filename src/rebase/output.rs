@@ -13,11 +13,9 @@ use slotpress_format::{
     BankFile, Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, RawRecord, Record, RecordFault, RecordHeader,
     RecordSink, RecordWalker, Records,
 };
-use slotpress_read::archive::OpenArchive;
-use slotpress_read::archive::visit::ReadFault;
 use slotpress_read::state::marks::{Marks, is_marked};
 use slotpress_read::state::sums::StateSum;
-use slotpress_read::{ArchivePass, EntrySink, EntryUse, Visitor, read_in_order};
+use slotpress_read::{ArchivePass, EntrySink, EntryUse, OpenArchive, ReadFault, Visitor, read_in_order};
 
 use super::changes::Changes;
 use crate::archive::reframe::FrameFiller;

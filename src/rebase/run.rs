@@ -6,14 +6,13 @@ use std::sync::atomic::AtomicBool;
 
 use slotpress_base::progress::without_steps;
 use slotpress_base::{Error, EscapePath, Progress, Result, Stage, Step, Stopwatch};
-use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{ArchiveName, BankFile, Entry};
-use slotpress_read::archive::source::open_written;
-use slotpress_read::archive::{OpenArchive, front};
+use slotpress_format::{ArchiveCompression, ArchiveName, BankFile, Entry};
+use slotpress_read::archive::front;
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
-    ArchiveInput, Check, CheckMode, CheckOptions, LocalFile, RATIO_UPPER_ESTIMATE, REBASED_ON, Rule, Snapshot,
-    VerifyOptions, estimate_records, read_back_archive, require_newer_state, rule_against_agave, verify_with_visitor,
+    ArchiveInput, Check, CheckMode, CheckOptions, LocalFile, OpenArchive, RATIO_UPPER_ESTIMATE, REBASED_ON, Rule,
+    Snapshot, VerifyOptions, estimate_records, open_written, read_back_archive, require_newer_state,
+    rule_against_agave, verify_with_visitor,
 };
 
 use super::changes::{ChangeCounts, Changes};

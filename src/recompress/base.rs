@@ -5,10 +5,9 @@
 //! index is not used, because it may be wrong.
 
 use slotpress_base::{Error, IoPolicy, PageCacheWatch, Result, Stage};
-use slotpress_read::archive::OpenArchive;
 use slotpress_read::{
-    AccountsPass, ArchiveInput, ArchivePass, ArchiveRules, Failures, PairMember, Rule, SeenSlots, StateBuilder, Task,
-    judge_pair,
+    AccountsPass, ArchiveInput, ArchivePass, ArchiveRules, Failures, OpenArchive, PairMember, Rule, SeenSlots,
+    StateBuilder, Task, judge_pair,
 };
 
 use super::run::RecompressJob;

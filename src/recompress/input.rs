@@ -4,13 +4,11 @@ use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use slotpress_base::{InterruptibleReader, IoContext, IoPolicy, PageCacheWatch, Progress, Result, read_at_most};
-use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{ArchiveName, BLOCK_BYTES};
-use slotpress_read::archive::OpenArchive;
+use slotpress_format::{ArchiveCompression, ArchiveName, BLOCK_BYTES};
 use slotpress_read::archive::compression::detect_compression;
 use slotpress_read::archive::local::STANDARD_INPUT;
 use slotpress_read::archive::source::SOURCE_PIECE_BYTES;
-use slotpress_read::{LocalArchive, PairMember};
+use slotpress_read::{LocalArchive, OpenArchive, PairMember};
 
 use super::RecompressOptions;
 

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use slotpress_base::{Error, ErrorKind, EscapePath, Result, Stage, hint};
 
-use slotpress_read::archive::OpenArchive;
-use slotpress_read::archive::source::open_written;
 use slotpress_read::{
-    AccountsPass, Failures, PairMember, RATIO_UPPER_ESTIMATE, Rule, StagedFile, StateBuilder, read_archive_storages,
+    AccountsPass, Failures, OpenArchive, PairMember, RATIO_UPPER_ESTIMATE, Rule, StagedFile, StateBuilder,
+    open_written, read_archive_storages,
 };
 
 use super::input::RecompressInput;

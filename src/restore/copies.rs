@@ -9,15 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::AtFlags;
-use slotpress_base::bytes::fill_buf;
 use slotpress_base::{
     AHEAD_BYTES_MAX, Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Progress, Result, Stage, StreamWriter,
-    parent_dir,
+    fill_buf, parent_dir,
 };
 use slotpress_format::ArchiveName;
-use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::SOURCE_PIECE_BYTES;
-use slotpress_read::{LocalFile, Publishable, REMOTE_DIR, Source, StagedFile};
+use slotpress_read::{LocalFile, OpenArchive, Publishable, REMOTE_DIR, Source, StagedFile};
 
 use crate::restore::input::ArchiveToRestore;
 use crate::restore::journal::{Move, Moves};

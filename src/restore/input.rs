@@ -4,16 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::threads::{catch_panic, join_thread, spawn};
-use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, Result, hint};
-use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{ArchiveName, ArchiveRoot, EntryKind};
-use slotpress_read::archive::OpenArchive;
+use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, Result, catch_panic, hint, join_thread, spawn};
+use slotpress_format::{ArchiveCompression, ArchiveName, ArchiveRoot, EntryKind};
 use slotpress_read::archive::front::refuse_unless_agave_loads;
 use slotpress_read::archive::local::STANDARD_INPUT;
 use slotpress_read::{
-    ArrivingSource, CheckOptions, Failures, LocalArchive, PairMember, Publishable, SharedSource, StagedFile,
-    judge_expected, judge_pair, judge_root,
+    ArrivingSource, CheckOptions, Failures, LocalArchive, OpenArchive, PairMember, Publishable, SharedSource,
+    StagedFile, judge_expected, judge_pair, judge_root,
 };
 
 use crate::restore::conflicts::RestoredSlots;

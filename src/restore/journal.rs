@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use slotpress_base::kept_dir::changed_error;
-use slotpress_base::{Error, EscapePath, IoContext, KeptDir, Result, read_at_most};
+use slotpress_base::{Error, EscapePath, IoContext, KeptDir, Result, changed_error, read_at_most};
 use slotpress_read::{DirLocks, RESTORE_JOURNAL_NAME as JOURNAL_NAME, remove_stale_dirs};
 
 use crate::restore::place::{PARTIAL_PREFIX, PartialDir};

@@ -40,8 +40,9 @@ pub use options::{ExistingState, RestoreOptions, RestoreReport, TargetOptions};
 use slotpress_base::{
     Elapsed, Error, IoContext, Progress, Result, Space, Stage, Step, Stopwatch, flusher_memory_bytes, quantity,
 };
-use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{ArchiveName, BankStakes, FieldReader, StorageMapItem, parse_bank_file_lenient};
+use slotpress_format::{
+    ArchiveCompression, ArchiveName, BankStakes, FieldReader, StorageMapItem, parse_bank_file_lenient,
+};
 use slotpress_read::{Assurance, LocalArchive, LocalFile, RATIO_UPPER_ESTIMATE, SeenSlots, StateBuilder};
 pub(crate) use target::MAINNET_RATIO;
 #[cfg(feature = "net")]

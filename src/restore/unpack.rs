@@ -10,12 +10,10 @@ use slotpress_base::{
     Error, ErrorKind, EscapePath, Flushers, IoContext, Progress, Result, SpaceWatch, Stage, flusher_memory_bytes,
 };
 use slotpress_format::{ArchiveRoot, BankFile, Entry, EntryKind};
-use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::tail::check_hashes;
-use slotpress_read::archive::visit::ReadFault;
 use slotpress_read::{
-    AccountsPass, ArchivePass, ArchiveRules, EntrySink, EntryUse, Failures, RecordVisitor, Rule, SeenFrame, SeenSlots,
-    StateBuilder, Tail, Task, Visitor,
+    AccountsPass, ArchivePass, ArchiveRules, EntrySink, EntryUse, Failures, OpenArchive, ReadFault, RecordVisitor,
+    Rule, SeenFrame, SeenSlots, StateBuilder, Tail, Task, Visitor,
 };
 
 use crate::restore::RestoreJob;

@@ -12,8 +12,7 @@ use std::thread::{Builder, Scope};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
-use crate::threads::catch_panic;
-use crate::{Result, panic_point, spawn_error};
+use crate::{Result, catch_panic, panic_point, spawn_error};
 
 /// Number of reading threads, each with one disk request at a time: enough for the full rate of
 /// most disks.

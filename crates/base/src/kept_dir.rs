@@ -15,8 +15,8 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use crate::files::{parent_dir, require_regular};
-use crate::{Error, EscapePath, IoContext, Owner, Result};
+use crate::files::require_regular;
+use crate::{Error, EscapePath, IoContext, Owner, Result, parent_dir};
 
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 

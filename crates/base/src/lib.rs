@@ -25,7 +25,8 @@ pub mod threads;
 
 pub use ahead::{AHEAD_BYTES_MAX, AheadItem, ItemReader, READER_NAME, READERS, read_ahead};
 pub use bytes::{
-    array_at, average_rate, copy_at_most, prefix_mut, range_bytes, split_at_most, to_usize, u32_at, u64_at,
+    array_at, average_rate, copy_at_most, fill_buf, prefix_mut, range_bytes, saturating_add_to, split_at_most,
+    to_usize, u32_at, u64_at,
 };
 pub use error::{Error, ErrorKind, IoContext, Result};
 pub use files::{open_file, parent_dir, read_at_most};
@@ -37,7 +38,7 @@ pub use io::residency::ColdPages;
 pub use io::space::{Space, SpaceWatch, free_bytes, has_room};
 pub use io::writer::StreamWriter;
 pub use io::{IoHint, IoPolicy, PageCacheWatch};
-pub use kept_dir::{FileStat, KeptDir, random_name};
+pub use kept_dir::{FileStat, KeptDir, changed_error, random_name};
 pub use memory::{MemoryLimit, tightest_limit};
 pub use owner::Owner;
 pub use pipeline::{OUTPUT_BUFFERS_PER_WORKER, run_in_order};
@@ -48,4 +49,7 @@ pub use random::SplitMix64;
 pub use rayon::ThreadPool;
 pub use stopwatch::{Elapsed, Stopwatch};
 pub use text::{EscapePath, escape_lines, one_line};
-pub use threads::{THREADS_MAX, available_threads, keep_panics_quiet, panic_point, spawn_error, spawn_workers};
+pub use threads::{
+    THREADS_MAX, available_threads, catch_panic, join_thread, keep_panics_quiet, panic_error, panic_point, spawn,
+    spawn_error, spawn_workers,
+};

@@ -11,8 +11,7 @@ use std::sync::Mutex;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::threads::catch_panic;
-use crate::{Progress, Result, spawn_workers};
+use crate::{Progress, Result, catch_panic, spawn_workers};
 
 /// Output buffers for each worker: one that it fills, and one that it has sent. The calling thread
 /// holds one more.

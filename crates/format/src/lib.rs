@@ -68,7 +68,8 @@ pub use ledger::loaders::{LoaderAccount, programdata_candidates};
 pub use ledger::lock::{LOCK_NAME as LEDGER_LOCK_NAME, LedgerLock};
 pub use ledger::mints::Mint;
 pub use ledger::names::{
-    Address, ArchiveName, Hash, parse_number, parse_storage_name, serialize_name_and_parts, serialize_name_parts,
+    Address, ArchiveCompression, ArchiveName, Hash, parse_number, parse_storage_name, serialize_name_and_parts,
+    serialize_name_parts,
 };
 pub use ledger::programs::{CLOCK, FEATURE, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE};
 pub use ledger::record::{

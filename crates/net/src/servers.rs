@@ -18,10 +18,8 @@ use slotpress_base::{Error, EscapePath, IoContext, Progress, Result};
 use slotpress_format::{
     ArchiveName, ArchiveRoot, Hash, LISTING_PATH, NEWEST_FULL, NEWEST_INCREMENTAL, SlotTime, SlotTimeSource,
 };
-use slotpress_read::catalog::REMOTE_DIR;
-use slotpress_read::catalog::list_parser::parse_list;
 use slotpress_read::catalog::usable::judge_source;
-use slotpress_read::{Catalog, LocalFile, Source};
+use slotpress_read::{Catalog, LocalFile, REMOTE_DIR, Source, parse_list};
 
 use super::{Client, NetError, NetErrorKind, Remote, Url, parse_url, show_url, stores, url_of_host};
 

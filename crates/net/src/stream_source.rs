@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{CancelToken, Error, ErrorKind, EscapePath, Result, copy_at_most, hint, to_usize};
+use slotpress_base::{
+    CancelToken, Error, ErrorKind, EscapePath, Result, copy_at_most, hint, saturating_add_to, to_usize,
+};
 use slotpress_read::{Source, TransferTotals};
 
 use super::retries::Retries;

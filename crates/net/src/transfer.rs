@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use reqwest::header::{HeaderValue, IF_RANGE, RANGE};
 use reqwest::{Method, Response, StatusCode};
-use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Progress, range_bytes};
+use slotpress_base::{Progress, range_bytes, saturating_add_to};
 use tokio::time::{sleep, timeout};
 
 use super::options::BYTES_PER_SECOND_MIN;

@@ -31,20 +31,22 @@ pub use archive::in_order::read_in_order;
 pub use archive::local::LocalArchive;
 pub use archive::range::read_range;
 pub use archive::shape::{ArchiveShape, walk_shape};
-pub use archive::source::{LocalFile, SharedSource, Source, TransferTotals};
+pub use archive::source::{LocalFile, SharedSource, Source, TransferTotals, open_written};
 pub use archive::tail::{Tail, tail_read_offset};
-pub use archive::visit::{EntrySink, EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor};
+pub use archive::visit::{EntrySink, EntryUse, ReadFault, RecordVisitor, RecordWorker, StorageRef, Visitor};
 pub use archive::walk::{BufferPool, SeenFrame};
-pub use archive::{ArchiveContents, ArchiveInput, ArchivePass};
+pub use archive::{ArchiveContents, ArchiveInput, ArchivePass, OpenArchive};
 pub use catalog::keep::Keep;
+pub use catalog::list_parser::{LIST_BYTES_MAX, parse_list};
 pub use catalog::list_writer::{ArchiveFields, ListFields};
 pub use catalog::partials::Partial;
+pub use catalog::prune::plan_prune;
 pub use catalog::scan::{
     file_id, modified_ns, read_bank_times, read_keep_reasons, read_newest_bank_times, scan_again, scan_names,
     scan_with_copies,
 };
 pub use catalog::usable::judge_file;
-pub use catalog::{Catalog, FileFault, FileId, REMOTE_DIR, UnusableFile, unix_ns};
+pub use catalog::{Catalog, FileFault, FileId, ListedArchive, REMOTE_DIR, UnusableFile, unix_ns};
 pub use inspect::account::find_account;
 pub use inspect::accounts::{AccountsSummary, RecordTotals, inspect_accounts};
 pub use inspect::owners::find_owner;

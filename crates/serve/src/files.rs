@@ -13,8 +13,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::fs::Stat;
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{ColdPages, IoHint};
+use slotpress_base::{ColdPages, IoHint, saturating_add_to};
 use slotpress_read::FileId;
 use slotpress_read::catalog::scan;
 

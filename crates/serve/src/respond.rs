@@ -18,7 +18,8 @@ use slotpress_base::text::{cut, json};
 use slotpress_base::{KeptDir, clock, range_bytes};
 use slotpress_format::GENESIS_ARCHIVE_NAME;
 use slotpress_format::archive::listing;
-use slotpress_read::catalog::{ListedArchive, scan};
+use slotpress_read::ListedArchive;
+use slotpress_read::catalog::scan;
 
 use super::conditions::{FileAnswer, FileVersion, decide_answer};
 use super::connection::{Endpoint, Site};

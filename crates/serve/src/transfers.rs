@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{range_bytes, text};
+use slotpress_base::{range_bytes, saturating_add_to, text};
 
 use super::metrics::Metrics;
 

@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use object_store::{Attributes, PutPayload};
 use slotpress_base::quantity::bytes as show_bytes;
-use slotpress_base::threads::panic_error;
-use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, panic_point};
+use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, panic_error, panic_point};
 use slotpress_net::retries::Retries;
 use slotpress_net::{NetError, NetErrorKind, Url, show_url};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 
-use crate::UploadState;
 use crate::directory::FileUpload;
-use crate::parts::{PARTS_MAX, PartSizes};
+use crate::parts::PartSizes;
 use crate::store::BucketPrefix;
+use crate::{PARTS_MAX, UploadState};
 
 /// Time limit for the requests that abort a failed upload. If they fail, the bucket's lifecycle rule
 /// must remove the parts.

@@ -6,8 +6,9 @@
 
 use std::io::Result;
 
-use slotpress_format::ledger::programs::{CLOCK, STAKE_HISTORY, address};
+use slotpress_format::ledger::programs::address;
 pub use slotpress_format::ledger::programs::{SLOT_HISTORY, SYSVAR as SYSVAR_OWNER};
+use slotpress_format::{CLOCK, STAKE_HISTORY};
 
 use super::accounts::OtherAccount;
 use super::chain;

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use slotpress_format::Hash;
-use slotpress_format::ledger::names::ArchiveCompression;
+use slotpress_format::{ArchiveCompression, Hash};
 use slotpress_net::{OfferPlace, Remote, parse_url};
 
 use super::*;

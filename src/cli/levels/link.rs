@@ -9,7 +9,8 @@ use slotpress::program::{
     BandwidthRange, BreakEven, Link, LinkOptions, LinkReport, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND,
     TransferMode, WINDOW_BYTES,
 };
-use slotpress_base::quantity::{self, TimeUnit};
+use slotpress_base::TimeUnit;
+use slotpress_base::quantity::{self};
 
 use super::input::{ClusteredRows, MeasureArgs};
 use super::report::{Advice, LevelsReport};

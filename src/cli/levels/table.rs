@@ -4,7 +4,8 @@
 use slotpress::Result;
 use slotpress::levels::{CodecChoice, FrameCodec, LevelRow, Recommendation, recommend};
 use slotpress::program::{is_uncompressed, pareto_curve, reference_row, sort_rows};
-use slotpress_base::quantity::{self, TimeUnit};
+use slotpress_base::TimeUnit;
+use slotpress_base::quantity::{self};
 
 use super::chart::{Chart, Point, Series};
 use super::input::{ClusteredRows, MeasureArgs};

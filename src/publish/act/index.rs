@@ -10,10 +10,9 @@ use slotpress_base::progress::wait;
 use slotpress_base::text::json;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, EpochSchedule, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource};
-use slotpress_read::catalog::ListedArchive;
-use slotpress_read::catalog::list_parser::{LIST_BYTES_MAX, parse_list};
-use slotpress_read::catalog::prune::plan_prune;
-use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
+use slotpress_read::{
+    ArchiveFields, Catalog, Keep, LIST_BYTES_MAX, ListFields, ListedArchive, parse_list, plan_prune, unix_ns,
+};
 use slotpress_stores::{Attribute, Attributes, Condition, PutOutcome, Store};
 
 use crate::publish::report::event::state_check_label;

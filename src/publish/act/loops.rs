@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use slotpress_base::clock::{now, since_1970};
-use slotpress_base::threads::catch_panic;
-use slotpress_base::{Error, NICENESS_MAX, Progress, Result, lower_priority, panic_point};
+use slotpress_base::{Error, NICENESS_MAX, Progress, Result, catch_panic, lower_priority, panic_point};
 use slotpress_format::ArchiveName;
 use slotpress_read::{ArchiveInput, CheckMode, CheckOptions, Snapshot, VerifyOptions, verify};
 use slotpress_stores::Store;

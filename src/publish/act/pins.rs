@@ -13,9 +13,9 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, fcntl_lock, flock, fstat, ioctl_f
 use rustix::io::Errno;
 use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, hint};
 use slotpress_format::{ArchiveName, lock_holder};
-use slotpress_read::catalog::ListedArchive;
 use slotpress_read::{
-    Catalog, LockAttempt, StagedFile, check_output_dir, file_id, modified_ns, remove_stale_files, scan_names, try_lock,
+    Catalog, ListedArchive, LockAttempt, StagedFile, check_output_dir, file_id, modified_ns, remove_stale_files,
+    scan_names, try_lock,
 };
 use slotpress_stores::Target;
 

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::io::Errno;
-use slotpress_base::kept_dir::changed_error;
 use slotpress_base::progress::wait;
-use slotpress_base::threads::catch_panic;
-use slotpress_base::{Error, ErrorKind, FileStat, IoContext, Result, clock, free_bytes, has_room, panic_point};
+use slotpress_base::{
+    Error, ErrorKind, FileStat, IoContext, Result, catch_panic, changed_error, clock, free_bytes, has_room, panic_point,
+};
 use slotpress_read::{Catalog, LocalFile, Tail, remove_stale_files};
 use slotpress_stores::{Attribute, Store, Upload, UploadState, headers_of};
 

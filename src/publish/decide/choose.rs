@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slotpress_format::{ArchiveName, Hash};
-use slotpress_read::catalog::ListedArchive;
+use slotpress_read::ListedArchive;
 
 use super::retry::Retry;
 use super::{Planner, TargetState};

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use slotpress_format::ledger::names::*;
 use slotpress_format::{FrameHashesLocation, SlotTime};
-use slotpress_read::catalog::{FrameHashes, ListedArchive};
+use slotpress_read::ListedArchive;
+use slotpress_read::catalog::FrameHashes;
 
 use super::choose::*;
 use super::*;

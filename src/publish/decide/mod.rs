@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use slotpress_base::{CancelToken, Error, Result};
 use slotpress_format::ArchiveName;
-use slotpress_read::catalog::ListedArchive;
+use slotpress_read::ListedArchive;
 use slotpress_stores::Target;
 
 use self::choose::{ArchiveKey, key_of};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slotpress_base::{Error, ErrorKind, Result, hint};
 use slotpress_format::ArchiveName;
-use slotpress_read::catalog::ListedArchive;
+use slotpress_read::ListedArchive;
 
 use super::choose::key_of;
 use super::retry::{NextAttempt, Retry};

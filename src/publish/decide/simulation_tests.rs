@@ -8,9 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use slotpress_base::{Error, ErrorKind, Progress};
 use slotpress_format::SlotTime;
 use slotpress_format::ledger::names::*;
-use slotpress_read::catalog::ListedArchive;
-use slotpress_read::catalog::prune::plan_prune;
-use slotpress_read::{Catalog, Keep};
+use slotpress_read::{Catalog, Keep, ListedArchive, plan_prune};
 
 use self::publish_runs::{OutsideEvent, RandomOptions, TargetCondition};
 use self::seeded_rng::SeededRng;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, ArchiveRoot, Hash, serialize_name_and_parts};
-use slotpress_read::catalog::ListedArchive;
+use slotpress_read::ListedArchive;
 
 pub type HookVariables = Vec<(String, String)>;
 

@@ -13,8 +13,7 @@ use slotpress_serve::prometheus_client::metrics::gauge::Gauge;
 use slotpress_serve::prometheus_client::registry::Registry;
 use slotpress_serve::{Monitored, add_sub_registry};
 
-use slotpress_read::catalog::ListedArchive;
-use slotpress_read::{Catalog, unix_ns};
+use slotpress_read::{Catalog, ListedArchive, unix_ns};
 
 use super::event::PublishEvent;
 use crate::publish::decide::TargetStatus;

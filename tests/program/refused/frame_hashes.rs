@@ -9,7 +9,7 @@ use std::process::Stdio;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use slotpress_base::IoPolicy;
 use slotpress_format::{ArchiveRoot, frame_hash};
-use slotpress_read::archive::OpenArchive;
+use slotpress_read::OpenArchive;
 
 use crate::common::*;
 

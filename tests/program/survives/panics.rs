@@ -12,8 +12,7 @@ use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archiv
 use slotpress::recompress::{RecompressOptions, recompress};
 use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress::{Error, Result};
-use slotpress_base::threads::catch_panic;
-use slotpress_base::{Progress, ProgressEvent};
+use slotpress_base::{Progress, ProgressEvent, catch_panic};
 use slotpress_read::{CheckMode, CheckOptions, Snapshot, VerifyOptions, verify};
 
 #[cfg(debug_assertions)]

@@ -12,8 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use super::IoHint;
 use super::calls::start_write_back;
 use super::writer::write_out;
-use crate::threads::{catch_panic, panic_point};
-use crate::{Error, IoContext, Result, ThreadPool, start_pool};
+use crate::{Error, IoContext, Result, ThreadPool, catch_panic, panic_point, start_pool};
 
 /// Number of threads. One thread submits a file, so several keep the queues of a fast disk full.
 const THREADS: usize = 4;

@@ -18,13 +18,10 @@ use crate::ledger::blockhash_queue::BlockhashQueue;
 use crate::ledger::demands::firedancer;
 use crate::ledger::lattice::LATTICE_HASH_BYTES;
 use crate::ledger::leaders::compute_leader;
-use crate::ledger::names::ArchiveCompression;
-use crate::ledger::stakes::{
-    StakesDestination, StakesKind, VOTE_ACCOUNTS_MAX, Voters, read_stakes, skip_nodes_and_voters,
-};
+use crate::ledger::stakes::{StakesDestination, StakesKind, Voters, read_stakes, skip_nodes_and_voters};
 use crate::{
-    Address, ArchiveName, BankHashParts, Breach, Demand, FieldReader, HardFork, Hash, LatticeHash, SlotTime,
-    SlotTimeSource, Stakes, count_hard_forks,
+    Address, ArchiveCompression, ArchiveName, BankHashParts, Breach, Demand, FieldReader, HardFork, Hash, LatticeHash,
+    SlotTime, SlotTimeSource, Stakes, VOTE_ACCOUNTS_MAX, count_hard_forks,
 };
 
 #[derive(Clone, Debug, Default)]

@@ -8,13 +8,11 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use slotpress_base::bytes::fill_buf;
 use slotpress_base::quantity::count_of;
-use slotpress_base::{Error, EscapePath, IoContext, Result, to_usize};
+use slotpress_base::{Error, EscapePath, IoContext, Result, fill_buf, to_usize};
 
-use crate::ledger::demands::BREACHES_PER_DEMAND_MAX;
 use crate::ledger::demands::firedancer::CountLimit;
-use crate::{Address, Breach, Demand, Hash};
+use crate::{Address, BREACHES_PER_DEMAND_MAX, Breach, Demand, Hash};
 
 /// Buffer size for streamed files. With this size, the time for system calls is negligible.
 pub const READ_BUFFER_BYTES: usize = 256 * 1024;

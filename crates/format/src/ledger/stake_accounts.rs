@@ -2,7 +2,7 @@
 
 use slotpress_base::{array_at, u64_at};
 
-use crate::ledger::stakes::Delegation;
+use crate::Delegation;
 
 /// Length of the authorities and the lockup, after the kind.
 const META_BYTES: usize = 8 + 32 + 32 + 8 + 8 + 32;

@@ -9,8 +9,8 @@ use slotpress_base::{Result, array_at, to_usize, u64_at};
 
 use crate::ledger::activation::DelegatedStake;
 use crate::ledger::demands::firedancer;
-use crate::ledger::votes::{STATE_4, VoteState};
-use crate::{ACCOUNT_DATA_BYTES_MAX, AccountView, Address, Demand, FieldReader, VOTE, Voter};
+use crate::ledger::votes::STATE_4;
+use crate::{ACCOUNT_DATA_BYTES_MAX, AccountView, Address, Demand, FieldReader, VOTE, VoteState, Voter};
 
 /// Limit on the vote accounts of one epoch. Mainnet has some thousands.
 pub const VOTE_ACCOUNTS_MAX: usize = 1_000_000;

@@ -3,7 +3,8 @@
 
 use slotpress_base::{array_at, u32_at, u64_at};
 
-use crate::ledger::mints::{MINT_BYTES, Mint};
+use crate::Mint;
+use crate::ledger::mints::MINT_BYTES;
 
 /// Length of a token account without extensions.
 pub const TOKEN_ACCOUNT_BYTES: usize = 165;

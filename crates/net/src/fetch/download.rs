@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use slotpress_base::quantity::bytes;
-use slotpress_base::threads::{catch_panic, join_thread, spawn};
-use slotpress_base::{Arriving, Error, ErrorKind, Forward, Progress, ProgressEvent, Result, Until, hint, panic_point};
+use slotpress_base::{
+    Arriving, Error, ErrorKind, Forward, Progress, ProgressEvent, Result, Until, catch_panic, hint, join_thread,
+    panic_point, spawn,
+};
 use slotpress_read::{tail_read_offset, walk_shape};
 
 use super::accept::{AcceptedArchive, accept};

@@ -1,9 +1,8 @@
 //! Downloads from a server that does not send ranges, such as Agave's: always from the beginning,
 //! over one connection, into an empty file.
 
-use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Progress, Result, hint, panic_point, split_at_most, to_usize};
+use slotpress_base::{Error, Progress, Result, hint, panic_point, saturating_add_to, split_at_most, to_usize};
 
 use super::Download;
 use super::mirrors::Mirror;

@@ -10,8 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, Progress, Result};
+use slotpress_base::{Error, Progress, Result, saturating_add_to};
 
 use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Remote, show_url};

@@ -24,9 +24,10 @@ use parking_lot::{Condvar, Mutex};
 use rangemap::RangeSet;
 pub(in crate::fetch) use reading::UntimedReader;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::files::not_a_file_error;
-use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, range_bytes, split_at_most, to_usize};
+use slotpress_base::{
+    Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, range_bytes, saturating_add_to, split_at_most, to_usize,
+};
 use slotpress_format::ArchiveRoot;
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
 use slotpress_read::{LockAttempt, tail_read_offset, try_lock};

@@ -8,9 +8,10 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::threads::{catch_panic, panic_error, spawn};
-use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point, progress};
+use slotpress_base::{
+    Error, ErrorKind, Progress, Result, Until, catch_panic, panic_error, panic_point, progress, saturating_add_to,
+    spawn,
+};
 use slotpress_read::tail_read_offset;
 
 use super::accept::root_mismatch;

@@ -4,8 +4,7 @@
 
 use std::ops::Range;
 
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, Result, panic_point, split_at_most, to_usize};
+use slotpress_base::{Error, Result, panic_point, saturating_add_to, split_at_most, to_usize};
 use slotpress_format::FrameHash;
 
 use super::pieces::PieceRequest;

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use slotpress_base::threads::{catch_panic, spawn};
 use slotpress_base::{
-    CancelToken, Error, ErrorKind, Forward, IoPolicy, Progress, ProgressEvent, Result, panic_point, start_pool,
+    CancelToken, Error, ErrorKind, Forward, IoPolicy, Progress, ProgressEvent, Result, catch_panic, panic_point, spawn,
+    start_pool,
 };
 use slotpress_format::{ArchiveName, BankFile, SlotTime, SlotTimeSource};
-use slotpress_read::archive::{OpenArchive, front};
+use slotpress_read::archive::front;
 use slotpress_read::catalog::scan::scan;
-use slotpress_read::{Catalog, read_newest_bank_times};
+use slotpress_read::{Catalog, OpenArchive, read_newest_bank_times};
 
 use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Offer, OfferPlace, Remote, SourceLocation, UrlSource};

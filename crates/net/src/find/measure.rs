@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Progress, Result, Stage, average_rate};
+use slotpress_base::{Progress, Result, Stage, average_rate, saturating_add_to};
 
 use super::Candidate;
 use crate::{Client, NetError, NetErrorKind, Remote};

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use slotpress_base::bytes::saturating_add_to;
+use slotpress_base::saturating_add_to;
 use slotpress_format::{ArchiveName, SlotTime};
 
 use super::{Candidate, MAX_AGE_DEFAULT, MaxAge, Node, total_bytes};

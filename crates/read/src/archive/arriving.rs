@@ -13,10 +13,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::{Condvar, Mutex};
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::threads::catch_panic;
 use slotpress_base::{
-    Error, InterruptibleReader, IoContext, Progress, Result, Until, panic_point, prefix_mut, split_at_most, to_usize,
+    Error, InterruptibleReader, IoContext, Progress, Result, Until, catch_panic, panic_point, prefix_mut,
+    saturating_add_to, split_at_most, to_usize,
 };
 
 use super::source::{SOURCE_PIECE_BYTES, Source};

@@ -1,8 +1,7 @@
 //! Detects the compression of an archive by its first bytes, whatever its name says.
 
 use slotpress_base::{Error, Result};
-use slotpress_format::Entry;
-use slotpress_format::ledger::names::ArchiveCompression;
+use slotpress_format::{ArchiveCompression, Entry};
 
 /// Detects the compression of an archive that begins with `start`. A plain tar is detected only if
 /// `start` is a whole tar block of 512 bytes.

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use slotpress_base::{Error, ErrorKind, Progress, Result, panic_point, run_in_order, to_usize};
-use slotpress_format::ledger::names::ArchiveCompression;
+use slotpress_format::ArchiveCompression;
 use zstd_safe::DCtx;
 
 use crate::BufferPool;

@@ -6,8 +6,7 @@ use std::io::{BufRead, Read};
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use slotpress_base::threads::catch_panic;
-use slotpress_base::{Error, Result, panic_point, spawn_error};
+use slotpress_base::{Error, Result, catch_panic, panic_point, spawn_error};
 use slotpress_format::{
     BankFile, BankStakes, Entry, EntryKind, FieldReader, StatusCache, VERSION_BYTES_MAX, parse_bank_file_lenient,
     parse_status_cache,

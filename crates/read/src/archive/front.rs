@@ -7,8 +7,7 @@ use slotpress_format::{BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, Fie
 use super::opened::OpenArchive;
 use super::range::read_range;
 use super::tail::Tail;
-use crate::Rule;
-use crate::rules::documents::rule_against_agave;
+use crate::{Rule, rule_against_agave};
 
 /// Bytes read from the start of the bank file. The slot duration follows at most 300 blockhashes of 56
 /// bytes.

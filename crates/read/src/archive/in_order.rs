@@ -11,10 +11,8 @@ use std::thread::Scope;
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use rayon::Scope as PoolScope;
-use slotpress_base::threads::catch_panic;
-use slotpress_base::{Error, ErrorKind, Result, ThreadPool, panic_point, spawn_workers, start_pool};
-use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{Entry, EntryParser, TarEnd, TarEvent};
+use slotpress_base::{Error, ErrorKind, Result, ThreadPool, catch_panic, panic_point, spawn_workers, start_pool};
+use slotpress_format::{ArchiveCompression, Entry, EntryParser, TarEnd, TarEvent};
 
 use super::batches::{Batcher, StorageBatch, visit_batches};
 use super::decode::{FrameFault, decode_stream};

@@ -11,8 +11,7 @@ use slotpress_base::{
     Error, ErrorKind, EscapePath, IoContext, IoPolicy, ItemReader, Progress, Result, range_bytes, read_ahead,
     split_at_most,
 };
-use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{ArchiveName, ArchiveRoot, BLOCK_LEN};
+use slotpress_format::{ArchiveCompression, ArchiveName, ArchiveRoot, BLOCK_LEN};
 
 use super::compression::detect_compression;
 use super::decode::decode_stream;

@@ -3,8 +3,7 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use slotpress_base::bytes::fill_buf;
-use slotpress_base::{Error, IoContext, Result, split_at_most, to_usize};
+use slotpress_base::{Error, IoContext, Result, fill_buf, split_at_most, to_usize};
 
 pub struct Peeker<R> {
     input: R,

@@ -1,8 +1,7 @@
 //! Reads ranges of the tar stream of an archive with an index, by decoding the frames that hold
 //! them.
 
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, Result, copy_at_most, to_usize};
+use slotpress_base::{Error, Result, copy_at_most, saturating_add_to, to_usize};
 
 use super::decode::FrameDecoder;
 use super::opened::OpenArchive;

@@ -8,12 +8,10 @@
 use std::io::BufReader;
 use std::ops::Range;
 
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, IoContext, Progress, Result, range_bytes, split_at_most, to_usize};
-use slotpress_format::ledger::names::ArchiveCompression;
+use slotpress_base::{Error, IoContext, Progress, Result, range_bytes, saturating_add_to, split_at_most, to_usize};
 use slotpress_format::{
-    BLOCK_LEN, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
-    parse_block_header, parse_frame_start, skippable_frame_bytes,
+    ArchiveCompression, BLOCK_LEN, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart,
+    SKIPPABLE_HEADER_BYTES, is_index, parse_block_header, parse_frame_start, skippable_frame_bytes,
 };
 
 use super::compression::detect_compression;

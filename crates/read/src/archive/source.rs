@@ -14,8 +14,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, EscapePath, IoContext, IoHint, Result, range_bytes, to_usize};
+use slotpress_base::{Error, EscapePath, IoContext, IoHint, Result, range_bytes, saturating_add_to, to_usize};
 
 use crate::StagedFile;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use slotpress_base::{Error, Result};
-use slotpress_format::ledger::names::ArchiveCompression;
+use slotpress_format::ArchiveCompression;
 
 use crate::BufferPool;
 use crate::archive::walk::{DECODED_PIECE_BYTES, DOWNLOAD_AGAIN_HINT, StreamPiece};

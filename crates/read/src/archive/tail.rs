@@ -6,8 +6,7 @@
 
 use std::ops::Range;
 
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, IoContext, Progress, Result, prefix_mut, range_bytes, to_usize};
+use slotpress_base::{Error, IoContext, Progress, Result, prefix_mut, range_bytes, saturating_add_to, to_usize};
 use slotpress_format::{
     ArchiveRoot, END_OF_ARCHIVE_BYTES, Entry, FrameHash, FrameSpan, INDEX_FRAME_BYTES_MAX, Index,
     SEEK_TABLE_FOOTER_BYTES, SeekTableItem, parse_seek_table, seek_table_bytes,

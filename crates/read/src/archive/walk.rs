@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, Result, to_usize};
+use slotpress_base::{Error, Result, saturating_add_to, to_usize};
 use slotpress_format::{
     AGAVE_WINDOW_LOG_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
     parse_block_header, parse_frame_start, skippable_frame_bytes,

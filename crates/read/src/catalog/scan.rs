@@ -16,9 +16,8 @@ use slotpress_format::{ArchiveName, BankFile, LISTING_PATH};
 use super::list_parser::{LIST_BYTES_MAX, parse_list};
 use super::usable::judge_file;
 use super::{Catalog, FileFault, FileId, ListedArchive, REMOTE_DIR, UnusableFile, unix_ns};
-use crate::LocalFile;
-use crate::archive::OpenArchive;
 use crate::archive::front;
+use crate::{LocalFile, OpenArchive};
 
 /// Limit on the archives of one scan: validators keep six, mirrors some hundreds.
 const ARCHIVES_MAX: usize = 10_000;

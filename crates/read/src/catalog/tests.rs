@@ -5,8 +5,7 @@ use std::io::Read;
 
 use proptest::prelude::*;
 use rustix::fs::FileType;
-use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{EpochSchedule, FrameHashesLocation, Hash, skippable_frame};
+use slotpress_format::{ArchiveCompression, EpochSchedule, FrameHashesLocation, Hash, skippable_frame};
 
 use super::keep::{Keep, KeepReason};
 use super::prune::plan_prune;

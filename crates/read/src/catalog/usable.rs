@@ -4,8 +4,7 @@
 use std::io;
 
 use slotpress_base::{ErrorKind, IoHint, Result, split_at_most};
-use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_format::{BLOCK_BYTES, BLOCK_LEN, FrameHashesLocation};
+use slotpress_format::{ArchiveCompression, BLOCK_BYTES, BLOCK_LEN, FrameHashesLocation};
 
 use super::{FileFault, FrameHashes, ListedArchive};
 use crate::archive::compression::detect_compression;

@@ -9,15 +9,13 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, IoPolicy, Progress, Result, Stage, hint, text};
+use slotpress_base::{Error, IoPolicy, Progress, Result, Stage, hint, saturating_add_to, text};
 use slotpress_format::{Address, Record, RecordFault, RecordSink, find_bank_snapshot};
 
-use crate::inspect::check_pair;
 use crate::inspect::owners::owner_name;
 use crate::state::storages::StorageReader;
 use crate::verify::ledger::lock_ledger;
-use crate::{Plan, PlanOptions, RecordVisitor, RecordWorker, Snapshot, StorageRef};
+use crate::{Plan, PlanOptions, RecordVisitor, RecordWorker, Snapshot, StorageRef, check_pair};
 
 /// Bytes of storages that each worker searches in the first round. Each further round searches
 /// twice as many.

@@ -7,14 +7,12 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, Progress, Result, text};
+use slotpress_base::{Error, Progress, Result, saturating_add_to, text};
 use slotpress_format::{Address, Record, RecordHeader};
 
 use crate::inspect::owners::owner_name;
 use crate::inspect::visit::read_state;
-use crate::state::visitor::{StateVisitor, StateWorker};
-use crate::{Check, CheckMode, Snapshot, StorageRef, VerifyOptions};
+use crate::{Check, CheckMode, Snapshot, StateVisitor, StateWorker, StorageRef, VerifyOptions};
 
 /// Limit on the number of owners, far above the number of programs. Anyone can make up owners, so
 /// memory must not grow with them: a million owners take about 200 MB.

@@ -12,19 +12,19 @@ use std::path::PathBuf;
 
 use derive_setters::Setters;
 use serde::{Serialize, Serializer};
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, EscapePath, IoPolicy, Progress, Result, Stage, available_threads, text};
+use slotpress_base::{
+    Error, EscapePath, IoPolicy, Progress, Result, Stage, available_threads, saturating_add_to, text,
+};
 use slotpress_format::{
     ArchiveName, ArchiveRoot, BankFields, Entry, EntryKind, LedgerPaths, LockState, StorageFile, find_bank_snapshot,
     ledger_lock_state,
 };
 
-use crate::archive::visit::ReadFault;
+use crate::archive::front;
 use crate::archive::walk::FrameStatistics;
-use crate::archive::{OpenArchive, front};
 use crate::{
-    ArchiveContents, ArchiveInput, ArchivePass, ArchiveRules, EntryUse, Failures, PairMember, Plan, PlanOptions,
-    SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
+    ArchiveContents, ArchiveInput, ArchivePass, ArchiveRules, EntryUse, Failures, OpenArchive, PairMember, Plan,
+    PlanOptions, ReadFault, SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
 /// Contents of an archive.

@@ -6,10 +6,9 @@ use parking_lot::Mutex;
 use slotpress_base::{Error, Progress, Result, THREADS_MAX};
 use slotpress_format::{Address, Record};
 
-use crate::state::visitor::{StateVisitor, StateWorker};
 use crate::verify::job::VerifyJob;
 use crate::verify::read_snapshot;
-use crate::{Check, Failure, Snapshot, StorageRef, VerifyOptions, VerifyReport};
+use crate::{Check, Failure, Snapshot, StateVisitor, StateWorker, StorageRef, VerifyOptions, VerifyReport};
 
 /// The newest version of an account. Its balance is never 0: closed accounts are not visited.
 #[derive(Clone, Copy, Debug)]

@@ -15,10 +15,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
-use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::files::not_a_file_error;
 use slotpress_base::{
-    Error, ErrorKind, EscapePath, IoContext, IoHint, IoPolicy, Progress, Result, Stage, hint, start_pool, to_usize,
+    Error, ErrorKind, EscapePath, IoContext, IoHint, IoPolicy, Progress, Result, Stage, hint, saturating_add_to,
+    start_pool, to_usize,
 };
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{

@@ -4,9 +4,8 @@
 //! file, and adds a [`Checkpoint`] at regular intervals. A worker starts at a checkpoint to read its
 //! part of the entry. `ledger::split` parses the bytes of the files.
 
-use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::quantity::count_of;
-use slotpress_base::{Error, IoHint, Result, copy_at_most, range_bytes, split_at_most, to_usize};
+use slotpress_base::{Error, IoHint, Result, copy_at_most, range_bytes, saturating_add_to, split_at_most, to_usize};
 use slotpress_format::{
     AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaRange, MetaWalk, ObsoleteItem,
     RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitFile, StorageFile, StorageFileStat, StorageKind, StorageRoot,

@@ -14,10 +14,8 @@ use super::documents::{judge_documents, judge_name};
 use super::entries::EntryChecker;
 use super::failures::{FailurePlace, Failures, FailuresAt};
 use super::rule::{Check, Rule};
-use crate::archive::OpenArchive;
 use crate::archive::front::was_recompressed_from_firedancer;
-use crate::archive::visit::ReadFault;
-use crate::{AccountsPass, ArchiveContents, EntryUse, RecordVisitor, SeenFrame, Visitor};
+use crate::{AccountsPass, ArchiveContents, EntryUse, OpenArchive, ReadFault, RecordVisitor, SeenFrame, Visitor};
 
 /// Slots of all storages that were seen in the archives of a state.
 pub type SeenSlots = Mutex<HashSet<u64>>;

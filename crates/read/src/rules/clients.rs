@@ -4,7 +4,7 @@
 #![warn(missing_docs)]
 
 use serde::Serialize;
-use slotpress_format::ledger::names::ArchiveCompression;
+use slotpress_format::ArchiveCompression;
 
 use super::rule::{Rule, SnapshotClient};
 

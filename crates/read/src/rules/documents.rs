@@ -10,8 +10,7 @@ use slotpress_format::{
 use super::clients::rule_broken_by;
 use super::failures::{FailurePlace, Failures, FailuresAt};
 use super::rule::{Check, Rule};
-use crate::archive::OpenArchive;
-use crate::{Documents, ParsedBank};
+use crate::{Documents, OpenArchive, ParsedBank};
 
 pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: &Failures) -> Result<Option<BankFile>> {
     if let Some(version) = &documents.version {

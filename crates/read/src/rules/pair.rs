@@ -8,8 +8,7 @@ use slotpress_format::{ArchiveName, BankFile, Hash};
 
 use super::failures::Failures;
 use super::rule::Rule;
-use crate::ArchiveInput;
-use crate::archive::OpenArchive;
+use crate::{ArchiveInput, OpenArchive};
 
 /// Known facts about an archive of a pair. A file without an archive's name is accepted until its
 /// bank file is known.

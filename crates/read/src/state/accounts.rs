@@ -12,7 +12,6 @@ use slotpress_base::{Error, Progress, Result, Stage, hint};
 use slotpress_format::{BankFile, LatticeAccumulator};
 
 use crate::rules::state::judge_state;
-use crate::state::fingerprint::{Fingerprint, Fingerprinter};
 use crate::state::kept_records::KeptRecords;
 use crate::state::known::KnownPartition;
 use crate::state::log_item::{ITEM_BYTES, partition_of};
@@ -21,10 +20,10 @@ use crate::state::newest::NewestVersions;
 use crate::state::stakes::StakeAccounts;
 use crate::state::sums::{PassSums, StateSum};
 use crate::state::superseded::find_superseded;
-use crate::state::version_log::VersionLog;
-use crate::state::visitor::{StateVisitor, Task};
 use crate::state::well_known::WellKnownAccount;
-use crate::{Check, Failures, RecordVersion, StorageRef, Superseded};
+use crate::{
+    Check, Failures, Fingerprint, Fingerprinter, RecordVersion, StateVisitor, StorageRef, Superseded, Task, VersionLog,
+};
 
 /// Lower estimate of a record's average length. The disk space for the log follows from it.
 const RECORD_BYTES_LOWER_ESTIMATE: u64 = 256;

@@ -1,6 +1,6 @@
 //! Table of the accounts of a newer archive, in which the accounts of an older one are looked up.
 
-use crate::state::fingerprint::Fingerprint;
+use crate::Fingerprint;
 
 /// Buckets hold at least this many fingerprints on average.
 const KNOWN_BUCKET_ITEMS: usize = 4;

@@ -1,7 +1,7 @@
 //! Items of a log, such as the 20 bytes for a record, and batches of items, which are divided into
 //! partitions. No I/O.
 
-use crate::state::fingerprint::Fingerprint;
+use crate::Fingerprint;
 use crate::state::marks::{Mark, UNIT_BYTES};
 
 /// An item of a log: some facts about one record of an account.

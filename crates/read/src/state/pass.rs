@@ -5,12 +5,13 @@ use slotpress_base::{Error, Result};
 use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordFaultKind, RecordSink};
 
 use super::accounts::StateBuilder;
-use crate::state::log_item::LogBatch;
 use crate::state::marks::is_marked;
 use crate::state::sums::PassSums;
 use crate::state::superseded::{contains_fingerprint, find_storage_records};
-use crate::state::visitor::{StateWorker, Task};
-use crate::{Check, FailurePlace, Failures, RecordVersion, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded};
+use crate::{
+    Check, FailurePlace, Failures, LogBatch, RecordVersion, RecordVisitor, RecordWorker, Rule, StateWorker, StorageRef,
+    Superseded, Task,
+};
 
 pub struct AccountsPass<'a> {
     pub state: &'a StateBuilder,

@@ -9,10 +9,8 @@ use slotpress_base::{
 };
 use slotpress_format::{Entry, EntryKind, RecordWalker, StorageFile};
 
-use crate::archive::OpenArchive;
-use crate::archive::visit::ReadFault;
 use crate::plan::PlannedStorage;
-use crate::{ArchivePass, EntryUse, Plan, RecordVisitor, StorageRef, Visitor};
+use crate::{ArchivePass, EntryUse, OpenArchive, Plan, ReadFault, RecordVisitor, StorageRef, Visitor};
 
 /// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is the
 /// number of the archive's first storage that is not empty. Ignores faults, but reports lost records

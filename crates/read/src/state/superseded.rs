@@ -2,9 +2,8 @@
 
 use std::collections::HashSet;
 
-use crate::RecordVersion;
-use crate::state::fingerprint::Fingerprint;
 use crate::state::log_item::ITEM_BYTES;
+use crate::{Fingerprint, RecordVersion};
 
 #[derive(Debug, Default)]
 pub struct Superseded {

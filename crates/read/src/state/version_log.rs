@@ -39,9 +39,8 @@ use slotpress_base::{Error, Result, start_pool};
 use slotpress_format::STORAGES_MAX;
 
 use crate::state::known::KnownPartition;
-use crate::state::log_item::{LogBatch, LogItem, PARTITIONS, group_by_account};
-use crate::state::spill::Spill;
-use crate::{RecordVersion, Superseded};
+use crate::state::log_item::{PARTITIONS, group_by_account};
+use crate::{LogBatch, LogItem, RecordVersion, Spill, Superseded};
 
 /// Items in a chunk: 40 KiB, so that one chunk for each partition takes 40 MiB.
 const CHUNK_ITEMS: usize = 2048;

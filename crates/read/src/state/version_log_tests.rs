@@ -3,10 +3,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::state::fingerprint::{Fingerprint, Fingerprinter};
 use crate::state::log_item::{ITEM_BYTES, partition_of};
 use crate::state::marks::Mark;
 use crate::state::superseded::find_superseded;
+use crate::{Fingerprint, Fingerprinter};
 
 const CHUNK_BYTES: u64 = chunk_bytes::<RecordVersion>();
 const LOG_BYTES_MIN: u64 = log_bytes_min::<RecordVersion>();

@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use slotpress_base::kept_dir::changed_error;
 use slotpress_base::{
-    Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Owner, Result, parent_dir, random_name,
+    Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Owner, Result, changed_error, parent_dir, random_name,
 };
 use slotpress_format::lock_holder;
 

@@ -8,8 +8,7 @@ use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, EscapePath, Progress, Result, hint, quantity};
 use slotpress_format::ArchiveName;
 
-use crate::catalog::ListedArchive;
-use crate::{ArchiveInput, Catalog, Check, CheckMode, Snapshot, VerifyOptions, VerifyReport, verify};
+use crate::{ArchiveInput, Catalog, Check, CheckMode, ListedArchive, Snapshot, VerifyOptions, VerifyReport, verify};
 
 /// Verdict on one archive of a catalog.
 #[derive(Debug)]

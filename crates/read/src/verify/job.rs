@@ -4,10 +4,8 @@ use derive_setters::Setters;
 use slotpress_base::{EscapePath, IoPolicy, Progress, Result, Stage, Step, available_threads, quantity};
 use slotpress_format::ArchiveRoot;
 
-use crate::state::accounts::StateBuilder;
 use crate::state::check::unpaired_error;
-use crate::state::visitor::StateVisitor;
-use crate::{ArchiveInput, CheckMode, CheckOptions, SnapshotClient, Task};
+use crate::{ArchiveInput, CheckMode, CheckOptions, SnapshotClient, StateBuilder, StateVisitor, Task};
 
 /// Clients, checks and settings of a verification.
 #[derive(Clone, Debug, Setters)]

@@ -4,19 +4,16 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, EscapePath, Result, Stage, hint};
+use slotpress_base::{Error, EscapePath, Result, Stage, hint, saturating_add_to};
 use slotpress_format::ArchiveName;
 
 use super::job::VerifyJob;
 use super::part::JudgedPart;
 use super::report::{Counts, VerifyReport};
-use crate::archive::OpenArchive;
-use crate::state::accounts::StateBuilder;
 use crate::state::storages::StorageReader;
-use crate::state::visitor::StateFacts;
 use crate::{
-    Check, Completeness, Failure, Failures, PairMember, Rule, SnapshotClient, judge_expected, judge_pair, judge_root,
+    Check, Completeness, Failure, Failures, OpenArchive, PairMember, Rule, SnapshotClient, StateBuilder, StateFacts,
+    judge_expected, judge_pair, judge_root,
 };
 
 /// Clients that start from ledgers: Firedancer starts only from archives.

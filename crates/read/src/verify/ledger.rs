@@ -12,12 +12,11 @@ use slotpress_format::{
 
 use crate::archive::documents::parse_bank;
 use crate::state::storages::StorageReader;
-use crate::state::visitor::StatePart;
 use crate::verify::job::{VerifyJob, new_state_builder};
 use crate::verify::judge::{CLIENTS_OF_LEDGERS, judge};
 use crate::verify::part::JudgedPart;
 use crate::{
-    Check, Documents, FailurePlace, Failures, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule, VerifyReport,
+    Check, Documents, FailurePlace, Failures, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule, StatePart, VerifyReport,
     find_restore_journal, judge_documents,
 };
 

@@ -21,12 +21,14 @@ pub mod report;
 use slotpress_base::{Progress, Result, Stopwatch};
 use slotpress_format::BankFile;
 
-use crate::state::visitor::StateVisitor;
-use crate::verify::job::{VerifyJob, VerifyOptions, new_state_builder};
+use crate::verify::job::{VerifyJob, new_state_builder};
 use crate::verify::judge::judge;
 use crate::verify::ledger::read_ledger;
 use crate::verify::part::JudgedPart;
-use crate::{ArchiveInput, Failures, RATIO_UPPER_ESTIMATE, SeenSlots, Snapshot, VerifyReport, judge_pair};
+use crate::{
+    ArchiveInput, Failures, RATIO_UPPER_ESTIMATE, SeenSlots, Snapshot, StateVisitor, VerifyOptions, VerifyReport,
+    judge_pair,
+};
 
 /// Verifies a snapshot. Damage is not an error: the report says what is wrong, and
 /// [`VerifyReport::require_ok`] turns it into an error. A ledger's lock is held during the call.

@@ -5,13 +5,11 @@ use std::collections::HashSet;
 use slotpress_base::{EscapePath, Result};
 use slotpress_format::{BankFile, EntryKind};
 
-use crate::archive::OpenArchive;
-use crate::state::accounts::StateBuilder;
 use crate::state::storages::StorageReader;
-use crate::state::visitor::StatePart;
 use crate::verify::job::VerifyJob;
 use crate::{
-    AccountsPass, ArchiveInput, ArchivePass, ArchiveRules, Check, FailurePlace, Failures, Rule, SeenSlots, Task,
+    AccountsPass, ArchiveInput, ArchivePass, ArchiveRules, Check, FailurePlace, Failures, OpenArchive, Rule, SeenSlots,
+    StateBuilder, StatePart, Task,
 };
 
 /// An archive or a ledger that has been read and judged except for its state.

@@ -5,8 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use slotpress_base::kept_dir::changed_error;
-use slotpress_base::{Error, EscapePath, FileStat, IoContext, KeptDir, Result};
+use slotpress_base::{Error, EscapePath, FileStat, IoContext, KeptDir, Result, changed_error};
 use slotpress_read::{Publishable, already_exists_error};
 
 use super::{PartialFile, journal_name, partial_name};

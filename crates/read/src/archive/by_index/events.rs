@@ -5,9 +5,8 @@ use crossbeam_channel::Sender;
 use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, NoSink, RecordWalker, TarEvent};
 
-use crate::archive::decode::FrameDecoder;
 use crate::archive::documents::DocumentReader;
-use crate::{EntrySink, EntryUse, RecordWorker};
+use crate::{EntrySink, EntryUse, FrameDecoder, RecordWorker};
 
 /// State of an entry that continues in the next frame. If a frame is lost, no state is sent, and
 /// the rest of the entry is lost too.
