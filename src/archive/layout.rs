@@ -130,7 +130,7 @@ impl FrameClusterer {
             let Some(entry) = entry else { return Ok(()) };
             // Contents are slices of `tar`, so the offset follows from the addresses.
             let start = piece.as_ptr().addr() - tar.as_ptr().addr();
-            let is_storage = matches!(entry.kind, EntryKind::Storage { .. });
+            let is_storage = entry.is_storage();
             if is_storage {
                 position = clusterer.walk(piece, offset, entry.content_bytes, &position);
             }

@@ -1,9 +1,7 @@
 //! Writes an archive's file: frames in order, then the index with their hashes, and the seek table.
 
 use slotpress_base::{Error, Result};
-use slotpress_format::{
-    ArchiveRoot, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FrameHash, Index, SeekTableItem, seek_table_frame,
-};
+use slotpress_format::{ArchiveRoot, END_OF_ARCHIVE_BYTES, Entry, FrameHash, Index, SeekTableItem, seek_table_frame};
 
 use crate::archive::encode::{ArchiveFormat, Codec, FrameSummary};
 use crate::archive::lz4;
@@ -30,7 +28,7 @@ pub struct WrittenArchive {
 }
 
 pub fn count_storages(entries: &[Entry]) -> u64 {
-    entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count() as u64
+    entries.iter().filter(|entry| entry.is_storage()).count() as u64
 }
 
 pub fn tar_stream_bytes(entries: &[Entry]) -> u64 {

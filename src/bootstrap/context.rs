@@ -1,13 +1,12 @@
 //! Finds the candidates of a `fetch` or `bootstrap`: asks the sources, and looks for archives on this
 //! node. This happens for a plan, before a run, and again after failures.
 
-use std::path::Path;
-
 use slotpress_base::{ErrorKind, Progress, Result, quantity};
 use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::find::{ExpectedState, Node, RefusedSource, find};
-use slotpress_net::{Client, FetchLimits, FindOptions, FindReport, Offer, Url};
+use slotpress_net::{Client, FindReport, Offer};
 
+use super::fetch::FetchOptions;
 use super::next::{Selection, only_local_error};
 use super::{BootstrapOptions, bases};
 use crate::restore::ExistingState;
@@ -16,12 +15,8 @@ use crate::restore::ExistingState;
 pub struct FetchContext<'a> {
     pub client: &'a Client,
     pub progress: &'a dyn Progress,
-    pub find: &'a FindOptions,
-    pub limits: &'a FetchLimits,
-    pub trusted: &'a [Url],
-    pub quorum: usize,
-    /// The snapshots directory, to which archives are downloaded.
-    pub dir: &'a Path,
+    /// What to fetch into which directory; for `bootstrap`, into the snapshots directory.
+    pub options: FetchOptions,
     /// `None` for `fetch`, which checks complete downloads itself and gives them their names. For
     /// `bootstrap`, the restore does both.
     pub bootstrap: Option<&'a BootstrapOptions>,
@@ -41,14 +36,14 @@ impl FetchContext<'_> {
     /// No candidate has the expected state; or no source has an archive, and no state is expected.
     pub fn find_candidates(&self) -> Result<(FindReport, Selection)> {
         let progress = self.progress;
-        let mut options = self.find.clone();
+        let mut options = self.options.find.clone();
         // Ages are read from bank files for a plan, and if no server is asked. `find` always reads them
         // if there is a maximum age.
         let asks_servers = options.asks_cluster() || options.sources.iter().any(|source| source.url().is_some());
         options.read_bank_times |= self.is_plan || !asks_servers;
         // Local full archives are candidates too: they need not be fetched.
         let bases = self.bootstrap.map_or(&[][..], |bootstrap| &bootstrap.bases);
-        let local_sources = bases::local_sources(self.dir, bases)?;
+        let local_sources = bases::local_sources(&self.options.dir, bases)?;
         options.sources.extend(local_sources);
         let mut report = find(self.client, &options, progress)?;
         let mut node = Node::default();
@@ -58,11 +53,11 @@ impl FetchContext<'_> {
         // A run that replaces a state moves newer archives aside, which would hide its own.
         let target = self.bootstrap.map(|bootstrap| &bootstrap.target);
         if target.is_none_or(|target| target.existing_state == ExistingState::Refuse) {
-            let fulls = bases::full_archives_in(self.dir);
+            let fulls = bases::full_archives_in(&self.options.dir);
             node.full_slots = fulls.iter().map(|name| name.slot).collect();
         }
         for offer in &report.ranking.offers {
-            node.record_kept(&offer.name, kept_bytes(self.dir, &offer.name.to_string()));
+            node.record_kept(&offer.name, kept_bytes(&self.options.dir, &offer.name.to_string()));
         }
         let mut selection = Selection { ranking: report.ranking.clone(), node, ..Selection::default() };
         if !self.is_fetch() {
@@ -96,7 +91,7 @@ impl FetchContext<'_> {
         let Some(best) = report.candidates.first() else { return Ok(()) };
         let offers = &report.ranking.offers;
         let mut refusals = Vec::new();
-        let sources = self.find.sources.iter();
+        let sources = self.options.find.sources.iter();
         for source in sources.filter(|source| source.url().is_some()) {
             let source = source.to_string();
             if !offers.iter().any(|offer| offer.source == source) {
@@ -104,10 +99,10 @@ impl FetchContext<'_> {
                 refusals.extend(refused.map(RefusedSource::message));
             }
         }
-        let asks_servers = !refusals.is_empty() || self.find.asks_cluster();
+        let asks_servers = !refusals.is_empty() || self.options.find.asks_cluster();
         let expects_root = match self.bootstrap {
             Some(bootstrap) => !bootstrap.expect_roots.is_empty(),
-            None => self.limits.expect_root.is_some(),
+            None => self.options.limits.expect_root.is_some(),
         };
         let has_expectation = expected.is_set() || expects_root;
         if asks_servers && !has_expectation && offers.iter().all(Offer::is_local) {

@@ -10,8 +10,8 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
 use slotpress_base::{
-    Error, ErrorKind, EscapePath, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, Stage, open_file,
-    panic_error, quantity, spawn,
+    Error, ErrorKind, EscapePath, FileStat, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, Stage,
+    open_file, panic_error, quantity, spawn,
 };
 use slotpress_format::ArchiveName;
 use slotpress_net::fetch::partial::kept_bytes;
@@ -26,7 +26,7 @@ use slotpress_read::Publishable;
 use super::choose::ChosenArchive;
 use super::context::FetchContext;
 use super::next::{FaultReason, KEPT_HINT, Selection};
-use super::run::{ArchiveFault, FaultResult, FileVersion, ObtainedArchive, World};
+use super::run::{ArchiveFault, FaultResult, ObtainedArchive, World};
 use super::trust::Confirmations;
 
 const SOURCES_HINT: &str = "give other sources, or try again later";
@@ -53,7 +53,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     /// Opens or creates the directory for downloads. After a failure, the directory and the received
     /// bytes stay.
     pub fn new(scope: &'scope Scope<'scope, 'env>, context: FetchContext<'env>) -> Result<Self> {
-        let dir = KeptDir::open_or_create(context.dir, &mut |_, _| {})?;
+        let dir = KeptDir::open_or_create(&context.options.dir, &mut |_, _| {})?;
         Ok(Self {
             scope,
             context,
@@ -68,7 +68,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
 
     /// Returns true for a `fetch` whose sources are all URLs of archives: only these archives are fetched.
     pub fn fetches_named_archives(&self) -> bool {
-        let sources = &self.context.find.sources;
+        let sources = &self.context.options.find.sources;
         let is_archive = |source: &SourceLocation| matches!(source, SourceLocation::ArchiveUrl(_));
         self.context.is_fetch() && !sources.is_empty() && sources.iter().all(is_archive)
     }
@@ -87,16 +87,16 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         let context = &self.context;
         let root = if context.is_fetch() {
             let progress = Forward::new(context.progress, forward_input);
-            accept_file(path, context.limits.expect_root, &progress).map(|accepted| accepted.root)
+            accept_file(path, context.options.limits.expect_root, &progress).map(|accepted| accepted.root)
         } else {
             check_length(path, choice.length_bytes).map(|()| None)
         };
         let root = root.map_err(unusable_fault)?;
-        remove_leftover_journal(context.dir, &choice.name.to_string())?;
+        remove_leftover_journal(&context.options.dir, &choice.name.to_string())?;
         let mut obtained = ObtainedArchive::new(choice);
         obtained.archive.root = root;
         obtained.archive.path = Some(path.to_path_buf());
-        obtained.version = FileVersion::read(path);
+        obtained.stat = FileStat::read(path);
         Ok(obtained)
     }
 
@@ -159,7 +159,7 @@ impl World for Downloads<'_, '_> {
     }
 
     fn prefer_local_file(&self, mut choice: ChosenArchive) -> ChosenArchive {
-        let path = choice.name.path_in(self.context.dir);
+        let path = choice.name.path_in(&self.context.options.dir);
         if path.symlink_metadata().is_ok() {
             choice.path = Some(path);
             choice.remotes.clear();
@@ -176,9 +176,9 @@ impl World for Downloads<'_, '_> {
         }
         let context = &self.context;
         let progress = context.progress;
-        let give_up_after = context.limits.give_up_after;
+        let give_up_after = context.options.limits.give_up_after;
         let mut offers: Vec<Offer> = Vec::new();
-        for source in &context.find.sources {
+        for source in &context.options.find.sources {
             match ask_patiently(context.client, source, give_up_after, progress, progress) {
                 Ok(found) => offers.extend(found),
                 // Other sources may still have the archive.
@@ -193,15 +193,15 @@ impl World for Downloads<'_, '_> {
     fn find_incremental(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()> {
         let context = &self.context;
         let progress = context.progress;
-        let options = context.find.clone().measured_max(0);
+        let options = context.options.find.clone().measured_max(0);
         progress.stage(Stage::AskingForIncremental, None);
-        let local = SourceLocation::Directory(context.dir.to_path_buf());
+        let local = SourceLocation::Directory(context.options.dir.clone());
         // A source that answered before, but fails now, is asked again until any source has an
         // incremental archive. A source that has answered now is not asked again.
         let mut unanswered: Vec<&SourceLocation> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = options.asks_cluster();
         selection.ranking.offers.retain(Offer::is_full);
-        let result = Retries::new(context.limits.give_up_after).run(progress, || {
+        let result = Retries::new(context.options.limits.give_up_after).run(progress, || {
             let mut failure = None;
             for source in std::mem::take(&mut unanswered) {
                 if let Some(error) = self.ask_again(source, selection) {
@@ -242,7 +242,7 @@ impl World for Downloads<'_, '_> {
 
     fn confirm(&mut self, choice: &ChosenArchive) -> FaultResult<()> {
         let context = &self.context;
-        if context.trusted.is_empty() {
+        if context.options.trusted.is_empty() {
             return Ok(());
         }
         let confirmations = context.ask_trusted_servers(&choice.name)?;
@@ -266,7 +266,7 @@ impl World for Downloads<'_, '_> {
             self.partials.push(choice.name.clone());
         }
         let client = context.client.clone();
-        let limits = context.limits.clone();
+        let limits = context.options.limits.clone();
         let download = Download::begin(client, file, choice.remotes.clone(), limits, progress);
         let download = Arc::new(download.map_err(|error| {
             let is_overstated = error.kind() == ErrorKind::NoSpace && selection.may_be_overstated(choice);
@@ -318,7 +318,7 @@ impl World for Downloads<'_, '_> {
     }
 
     fn list_partials(&self) -> Vec<(ArchiveName, u64)> {
-        let with_length = |name: &ArchiveName| (name.clone(), kept_bytes(self.context.dir, &name.to_string()));
+        let with_length = |name: &ArchiveName| (name.clone(), kept_bytes(&self.context.options.dir, &name.to_string()));
         self.partials.iter().map(with_length).collect()
     }
 

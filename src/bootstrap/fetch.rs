@@ -112,17 +112,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
     client.check_thread()?;
     check_quorum(&options.trusted, options.quorum)?;
     let stopwatch = Stopwatch::start();
-    let context = FetchContext {
-        client,
-        progress,
-        find: &options.find,
-        limits: &options.limits,
-        trusted: &options.trusted,
-        quorum: options.quorum,
-        dir: &options.dir,
-        bootstrap: None,
-        is_plan: false,
-    };
+    let context = FetchContext { client, progress, options: options.clone(), bootstrap: None, is_plan: false };
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, context)?;
         let mut selection = Selection::default();
@@ -152,7 +142,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             abandoned = finished.abandoned;
             // The trusted servers have confirmed the newest archive, and so the state. Do not ask them
             // about the other archives.
-            downloads.context.trusted = &[];
+            downloads.context.options.trusted.clear();
         }
         Ok(FetchReport { archives, confirmations: downloads.confirmations, abandoned, elapsed: stopwatch.elapsed() })
     })

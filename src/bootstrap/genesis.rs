@@ -89,7 +89,7 @@ impl FetchContext<'_> {
     /// # Errors
     /// The hash is not the expected one, or a hash is expected and no genesis was found.
     pub fn find_genesis(&self, offers: &[Offer], ledger: &Path) -> Result<FoundGenesis> {
-        let expected = self.find.expect_genesis_hash;
+        let expected = self.options.find.expect_genesis_hash;
         let progress = self.progress;
         let path = ledger.join(GENESIS_FILE_NAME);
         if path.exists() {
@@ -101,8 +101,8 @@ impl FetchContext<'_> {
         let mut fetched: Vec<FetchedGenesis> = Vec::new();
         let mut first_error = None;
         let bytes_max = to_usize(GENESIS_BYTES_MAX);
-        let sources = self.find.sources.iter().filter_map(SourceLocation::url);
-        for source in sources.chain(&self.find.rpc) {
+        let sources = self.options.find.sources.iter().filter_map(SourceLocation::url);
+        for source in sources.chain(&self.options.find.rpc) {
             let has_archives = offers.iter().any(|offer| offer.source == show_url(source));
             if !fetched.is_empty() && (!has_archives || expected.is_some()) {
                 continue;

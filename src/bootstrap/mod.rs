@@ -36,7 +36,7 @@ use choose::ChosenArchive;
 use context::FetchContext;
 use derive_setters::Setters;
 use downloads::Downloads;
-use fetch::FetchedArchive;
+use fetch::{FetchOptions, FetchedArchive};
 pub use next::AbandonedState;
 use next::{Attempt, Selection};
 use serde::ser::SerializeStruct;
@@ -98,17 +98,11 @@ impl BootstrapOptions {
 
     fn context<'a>(&'a self, client: &'a Client, progress: &'a dyn Progress) -> Result<FetchContext<'a>> {
         check_quorum(&self.trusted, self.quorum)?;
-        Ok(FetchContext {
-            client,
-            progress,
-            find: &self.find,
-            limits: &self.limits,
-            trusted: &self.trusted,
-            quorum: self.quorum,
-            dir: self.target.paths.snapshots_dir(),
-            bootstrap: Some(self),
-            is_plan: false,
-        })
+        let options = FetchOptions::new(self.find.clone(), self.target.paths.snapshots_dir())
+            .limits(self.limits.clone())
+            .trusted(self.trusted.clone())
+            .quorum(self.quorum);
+        Ok(FetchContext { client, progress, options, bootstrap: Some(self), is_plan: false })
     }
 }
 

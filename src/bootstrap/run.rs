@@ -4,13 +4,9 @@
 //!
 //! All effects go through a [`World`], which asks servers and writes files. A test simulates it.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use slotpress_base::{Error, ErrorKind, Progress, Result, catch_panic, quantity};
+use slotpress_base::{Error, ErrorKind, FileStat, Progress, Result, catch_panic, quantity};
 use slotpress_format::ArchiveName;
 use slotpress_net::Download;
 
@@ -83,37 +79,20 @@ pub struct ObtainedArchive {
     pub choice: ChosenArchive,
     /// Download of the archive; `None` if the file existed.
     pub download: Option<Arc<Download>>,
-    /// Version of the local file when it was chosen; `None` for a download.
-    pub version: Option<FileVersion>,
-}
-
-/// Identifies a version of a file: differs once the file is replaced, cut off or written again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct FileVersion {
-    device: u64,
-    inode: u64,
-    length_bytes: u64,
-    modified: Option<SystemTime>,
-}
-
-impl FileVersion {
-    pub fn read(path: &Path) -> Option<Self> {
-        let metadata = fs::metadata(path).ok()?;
-        let modified = metadata.modified().ok();
-        Some(Self { device: metadata.dev(), inode: metadata.ino(), length_bytes: metadata.len(), modified })
-    }
+    /// State of the local file when it was chosen; `None` for a download.
+    pub stat: Option<FileStat>,
 }
 
 impl ObtainedArchive {
     pub fn new(choice: &ChosenArchive) -> Self {
         let archive = FetchedArchive { name: choice.name.clone(), path: None, fetched: None, root: None };
-        Self { archive, choice: choice.clone(), download: None, version: None }
+        Self { archive, choice: choice.clone(), download: None, stat: None }
     }
 
     /// Returns true if a local file has changed since it was chosen.
     pub fn is_replaced(&self) -> bool {
         let path = self.archive.path.as_deref();
-        self.version.is_some() && path.is_some_and(|path| FileVersion::read(path) != self.version)
+        self.stat.is_some() && path.is_some_and(|path| FileStat::read(path) != self.stat)
     }
 
     /// Returns what a restore reads: the download while it arrives, or the local file.

@@ -80,7 +80,7 @@ impl FetchContext<'_> {
     pub fn ask_trusted_servers(&self, name: &ArchiveName) -> Result<Confirmations> {
         let mut confirmations = Confirmations::default();
         let mut asked_origins = BTreeSet::new();
-        for url in self.trusted {
+        for url in &self.options.trusted {
             // Ask a server once, even if several URLs name it.
             if !asked_origins.insert(origin_of(url)) {
                 continue;
@@ -101,7 +101,7 @@ impl FetchContext<'_> {
 
     /// Returns an error if fewer servers than the quorum confirm the archive.
     pub fn too_few_error(&self, confirming: usize, name: &ArchiveName) -> Option<Error> {
-        let message = match self.quorum.max(1) {
+        let message = match self.options.quorum.max(1) {
             quorum if confirming >= quorum => return None,
             1 => format!("no trusted server confirms {name}"),
             quorum => format!("fewer than {quorum} trusted servers confirm {name}"),

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use slotpress_base::{Error, EscapePath, Progress, Result, Stage, quantity};
-use slotpress_format::{BLOCK_BYTES, Entry, EntryKind, FrameCutter, FrameSpan};
+use slotpress_format::{BLOCK_BYTES, Entry, FrameCutter, FrameSpan};
 
 use crate::archive::layout::CarriedPosition;
 use crate::levels::MeasureOptions;
@@ -124,7 +124,7 @@ fn find_whole_storages(entries: &[Entry], span: &FrameSpan) -> Vec<Range<usize>>
         if end > span.length_bytes {
             break;
         }
-        if matches!(entry.kind, EntryKind::Storage { .. }) && skipped_bytes == 0 {
+        if entry.is_storage() && skipped_bytes == 0 {
             ranges.push(content_start as usize..(content_start + entry.content_bytes) as usize);
         }
     }
@@ -150,6 +150,8 @@ fn sample_frame_count(sample_bytes: u64, total_bytes: u64, total_frames: u64) ->
 
 #[cfg(test)]
 mod tests {
+    use slotpress_format::EntryKind;
+
     use super::*;
 
     #[test]

@@ -200,10 +200,6 @@ fn sum_records(pool: &ThreadPool, records: &[u8]) -> StateSum {
     })
 }
 
-fn is_storage(entry: &Entry) -> bool {
-    matches!(entry.kind, EntryKind::Storage { .. })
-}
-
 struct RereadVisitor<'a> {
     wanted: &'a Marks,
     is_newest: bool,
@@ -220,7 +216,7 @@ impl RereadVisitor<'_> {
 impl Visitor for RereadVisitor<'_> {
     fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
         let number = self.next_storage.load(Relaxed);
-        if !is_storage(entry) {
+        if !entry.is_storage() {
             let is_late = matches!(entry.kind, EntryKind::BankFile(_)) && number > self.first_storage;
             if self.is_newest && is_late {
                 return Err(Error::damaged("its bank file is not in front of its storages")
@@ -318,7 +314,7 @@ impl OutputSink<'_, '_, '_, '_> {
 impl EntrySink for OutputSink<'_, '_, '_, '_> {
     fn begin(&mut self, _: u32, entry: &Entry) -> Result<()> {
         self.marks = None;
-        if is_storage(entry) {
+        if entry.is_storage() {
             self.walker.restart();
             let storage = self.visitor.current_storage();
             self.marks = self.visitor.wanted.storage_marks(storage);
@@ -352,7 +348,7 @@ impl EntrySink for OutputSink<'_, '_, '_, '_> {
     }
 
     fn end(&mut self, entry: &Entry) -> Result<()> {
-        if is_storage(entry) { Ok(()) } else { self.output.frames.end(&self.written_entry(entry)) }
+        if entry.is_storage() { Ok(()) } else { self.output.frames.end(&self.written_entry(entry)) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
-use slotpress_format::{BankFile, Entry, EntryKind};
+use slotpress_format::{BankFile, Entry};
 use slotpress_read::{
     AccountsPass, ArchivePass, ArchiveRules, EntrySink, Failures, Rule, SeenSlots, StateBuilder, Task, read_in_order,
 };
@@ -67,7 +67,7 @@ pub fn decode(
 }
 
 fn is_empty_storage(entry: &Entry) -> bool {
-    matches!(entry.kind, EntryKind::Storage { .. }) && entry.content_bytes == 0
+    entry.is_storage() && entry.content_bytes == 0
 }
 
 struct ReframingSink<'a, 'f> {

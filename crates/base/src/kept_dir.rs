@@ -37,23 +37,37 @@ impl AsFd for KeptDir {
     }
 }
 
-/// Identity, kind and length of a file. For a symbolic link, they are its own, not its target's.
+/// State of a file, or of a symbolic link itself. It differs once the file is replaced, cut off or written
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
     pub device: u64,
     pub inode: u64,
     pub kind: FileType,
     pub length_bytes: u64,
+    pub modified_ns: u64,
 }
 
 impl From<Stat> for FileStat {
     fn from(stat: Stat) -> Self {
         let kind = FileType::from_raw_mode(stat.st_mode);
-        Self { device: stat.st_dev, inode: stat.st_ino, kind, length_bytes: u64::try_from(stat.st_size).unwrap_or(0) }
+        let length_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        Self { device: stat.st_dev, inode: stat.st_ino, kind, length_bytes, modified_ns: modified_ns(&stat) }
     }
 }
 
+/// Returns the modification time in nanoseconds since 1970, or 0 for earlier times.
+pub fn modified_ns(stat: &Stat) -> u64 {
+    let seconds = u64::try_from(stat.st_mtime).unwrap_or_default();
+    seconds.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec)
+}
+
 impl FileStat {
+    /// Reads the state of a file, following symbolic links; `None` if that fails.
+    pub fn read(path: &Path) -> Option<Self> {
+        rustix::fs::stat(path).ok().map(Self::from)
+    }
+
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }

@@ -1,6 +1,8 @@
 //! Runs the loop of `fetch` and `bootstrap` in random simulated worlds.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::SystemTime;
 
 use slotpress_base::NoProgress;
 use slotpress_net::find::rank::Ranking;
@@ -262,10 +264,10 @@ fn a_file_written_again_with_its_length_has_another_version() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("file");
     fs::write(&path, "old").expect("written");
-    let old = FileVersion::read(&path).expect("a file");
-    assert!(FileVersion::read(&path) == Some(old));
+    let old = FileStat::read(&path).expect("a file");
+    assert!(FileStat::read(&path) == Some(old));
     let file = fs::File::create(&path).expect("opened");
     std::io::Write::write_all(&mut &file, b"new").expect("written");
     file.set_modified(SystemTime::UNIX_EPOCH).expect("set");
-    assert!(FileVersion::read(&path) != Some(old));
+    assert!(FileStat::read(&path) != Some(old));
 }

@@ -79,6 +79,10 @@ pub struct Entry {
 }
 
 impl Entry {
+    pub fn is_storage(&self) -> bool {
+        matches!(self.kind, EntryKind::Storage { .. })
+    }
+
     /// Returns the length in the tar stream: header, content and padding.
     pub fn tar_bytes(&self) -> u64 {
         BLOCK_BYTES.saturating_add(padded_bytes(self.content_bytes))

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+pub use slotpress_base::kept_dir::modified_ns;
 use slotpress_base::{Error, EscapePath, IoContext, IoPolicy, KeptDir, Result};
 use slotpress_format::{ArchiveName, BankFile, LISTING_PATH};
 
@@ -205,12 +206,6 @@ pub(super) fn regular_files(
         }
     }
     Ok(files)
-}
-
-/// Returns the modification time in nanoseconds since 1970, or 0 for earlier times.
-pub fn modified_ns(stat: &Stat) -> u64 {
-    let seconds = u64::try_from(stat.st_mtime).unwrap_or_default();
-    seconds.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec)
 }
 
 /// Returns device and inode of a file.

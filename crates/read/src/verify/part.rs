@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use slotpress_base::{EscapePath, Result};
-use slotpress_format::{BankFile, EntryKind};
+use slotpress_format::BankFile;
 
 use crate::state::storages::StorageReader;
 use crate::verify::job::VerifyJob;
@@ -61,7 +61,7 @@ impl JudgedPart {
             failures.skip(Check::Entries, "quick check: entries were taken from the index");
         }
         drop(rules);
-        let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. }));
+        let storages = entries.iter().filter(|entry| entry.is_storage());
         Ok(Self {
             facts: StatePart {
                 path: archive.path().to_path_buf(),
