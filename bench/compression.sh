@@ -3,7 +3,7 @@
 # docs/performance.md.
 #
 #   bench/compression.sh        on synthetic ledgers of SIZE (256MiB) of several SEEDS ("11 12 13"),
-#                               and on one of the same size with the accounts of another generator
+#                               and on one of the same size with the accounts of a different generator
 #                               (bench/accounts.rs); page cache warm, on tmpfs
 #   AGAVE_ORACLE=PROGRAM …      also on a ledger that PROGRAM makes, whose bytes are mostly random
 #
@@ -84,7 +84,7 @@ table
 make_other_ledger "$work/other" "$size"
 measure "$work/other"
 echo
-echo "accounts of another generator, $size"
+echo "accounts of a different generator, $size"
 table
 rm -r "$work/other"
 

@@ -8,7 +8,7 @@
 # (THREADS=1), so that each has its own core on a machine of at least two cores. The levels are measured with
 # the same number of workers.
 #
-# - store and forward: `archive` writes a file, which is sent over the link into another file, from which
+# - store and forward: `archive` writes a file, which is sent over the link into a second file, from which
 #   `restore` reads. Archiving and restoring do not depend on the link, and are timed once per level.
 # - streaming: `archive -o -` writes into the link, and `zstd -dc | tar -x` reads from it at the same time.
 #

@@ -9,8 +9,8 @@
 //! | [`archive`] | archives a ledger | |
 //! | [`restore`] | restores a ledger from archives | |
 //! | [`verify`] | checks archives, ledgers and directories of archives | |
-//! | [`recompress`] | writes an archive with another compression | |
-//! | [`rebase`] | writes an incremental archive on another full archive | |
+//! | [`recompress`] | writes an archive with a different compression | |
+//! | [`rebase`] | writes an incremental archive on a different full archive | |
 //! | [`inspect`] | lists the contents of archives and ledgers | |
 //! | [`accounts`] | visits the newest version of each account | |
 //! | [`catalog`] | lists and prunes directories of archives | |

@@ -45,7 +45,7 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
 }
 
 /// Refuses a bank file or status cache that Agave or Firedancer would refuse when it boots from the
-/// archive, and a status cache of another bank. Content that is normal for one version of Agave is
+/// archive, and a status cache of a different bank. Content that is normal for one version of Agave is
 /// accepted, even if another version or Firedancer refuses it.
 pub fn judge_bank_snapshot(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let bank = ParsedBank { bank: bank.clone(), end_error: None };

@@ -62,7 +62,7 @@ pub struct ArchiveOptions {
     /// Format, level, frames, threads and memory.
     pub encoding: EncodingOptions,
     /// Accepts a base slot whose full archive is missing, or is not the newest one. Default: false,
-    /// because closed accounts may reappear on another base.
+    /// because closed accounts may reappear on a different base.
     pub force_base: bool,
     /// Checks to make when the archive is read back, before it gets its name. Possible only for an
     /// archive in a directory. Default: the archive is not read back.
@@ -385,7 +385,7 @@ fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()
                 "the newest full archive below slot {slot} in {places} is of slot {newest}, not of the base slot {base_slot}"
             ),
             format!(
-                "use --base-slot {newest}; with another base, closed accounts may reappear (--force-base accepts that risk)"
+                "use --base-slot {newest}; with a different base, closed accounts may reappear (--force-base accepts that risk)"
             ),
         ),
         None => (

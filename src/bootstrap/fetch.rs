@@ -33,7 +33,7 @@ pub struct FetchOptions {
     /// since every fetched archive must have this root.
     pub limits: FetchLimits,
     /// Trusted servers. Before anything is fetched, they are asked whether they have the same
-    /// state. If one has another state of the slot, the run ends. Default: none.
+    /// state. If one has a different state of the slot, the run ends. Default: none.
     #[setters(into)]
     pub trusted: Vec<Url>,
     /// Number of trusted servers that must confirm the state, 1 to the length of `trusted`. Ignored

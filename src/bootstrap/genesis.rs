@@ -54,7 +54,7 @@ impl FoundGenesis {
         let mut hash = self.hash;
         for fetched in &self.fetched {
             if restored.genesis != Some(fetched.genesis) {
-                let why = "the genesis is of another chain than the state: it is not used";
+                let why = "the genesis is from a different chain than the state: it is not used";
                 progress.warn(&format!("{}: {why}", fetched.url));
             } else if hash.is_none() {
                 hash = Some(fetched.hash);
@@ -159,7 +159,7 @@ fn hash_genesis(genesis: &[u8]) -> Hash {
 fn check_hash(hash: Hash, expected: Option<Hash>) -> Result<()> {
     if let Some(expected) = expected.filter(|expected| *expected != hash) {
         let message = format!("the genesis hash is {hash}, not {expected}");
-        let hint = "the genesis is of another cluster: give sources of the expected one";
+        let hint = "the genesis is from a different cluster: give sources of the expected one";
         return Err(Error::damaged(message).with_hint(hint));
     }
     Ok(())
@@ -183,6 +183,8 @@ mod tests {
         let hash = hash_genesis(b"abc");
         assert!(check_hash(hash, None).is_ok());
         assert!(check_hash(hash, Some(hash)).is_ok());
-        assert!(check_hash(hash, Some(Hash([0; 32]))).expect_err("another").to_string().contains("genesis hash"));
+        assert!(
+            check_hash(hash, Some(Hash([0; 32]))).expect_err("a different one").to_string().contains("genesis hash")
+        );
     }
 }

@@ -69,7 +69,7 @@ pub struct BootstrapOptions {
     /// [`expect_roots`](Self::expect_roots) accepts a different root for each archive of a pair.
     pub limits: FetchLimits,
     /// Trusted servers. Before anything is fetched, they are asked whether they have the same
-    /// state. If one has another state of the slot, the run ends. With trusted servers, the state
+    /// state. If one has a different state of the slot, the run ends. With trusted servers, the state
     /// is always checked, because they confirm only a name. Default: none.
     #[setters(into)]
     pub trusted: Vec<Url>,

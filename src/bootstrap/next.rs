@@ -67,7 +67,7 @@ pub enum NextStep {
     Incremental(ChosenArchive),
     /// Use the state of the full archive alone.
     FullAlone,
-    /// Begin again with another full archive, which leads to a better state.
+    /// Begin again with a different full archive, which leads to a better state.
     OtherFull,
 }
 

@@ -1,5 +1,5 @@
 //! Asks trusted servers to confirm an archive, whose name contains slot and hash of its state. A trusted
-//! server that has an archive of the same state confirms it. A trusted server that has another hash for
+//! server that has an archive of the same state confirms it. A trusted server that has a different hash for
 //! the slot contradicts it.
 
 use std::collections::BTreeSet;
@@ -76,7 +76,7 @@ impl FetchContext<'_> {
     /// hash. The bytes may come from any source: the state check compares them with the hash.
     ///
     /// # Errors
-    /// A server has another hash for the slot, so the server or the source is wrong.
+    /// A server has a different hash for the slot, so the server or the source is wrong.
     pub fn ask_trusted_servers(&self, name: &ArchiveName) -> Result<Confirmations> {
         let mut confirmations = Confirmations::default();
         let mut asked_origins = BTreeSet::new();

@@ -18,7 +18,7 @@ const COMMIT: &str = "SLOTPRESS_COMMIT";
 pub const ACCOUNTS: &str = "SLOTPRESS_ACCOUNTS";
 
 /// Flags that can be set in the environment, each by the variable that is named after it. A command may
-/// have another variable for a flag (`env`).
+/// have a different variable for a flag (`env`).
 const FLAGS: &str = "alert-after ca-file endpoint every grace head-timeout io-hint ledger listen max-connections \
     max-connections-per-client max-rate max-rate-per-client memory metrics nice on-failed on-published pin-bytes pins \
     progress proxy region rpc snapshots sources-from stall-timeout threads tls-cert tls-key to trust trusted-proxy";

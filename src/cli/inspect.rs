@@ -91,7 +91,7 @@ fn print_archive(archive: &ArchiveInspection, ui: &Ui) {
     };
     let name = match archive.name_matches {
         Some(true) => "",
-        Some(false) => "name: does not match the contents: the bank file is of another slot or hash",
+        Some(false) => "name: does not match the contents: the bank file is for a different slot or hash",
         None => "name: not an archive's name: no validator would find it",
     };
     let made_by = match (&archive.writer, archive.is_from_firedancer) {

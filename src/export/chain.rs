@@ -58,7 +58,7 @@ pub fn check_order(ours: &Value, table: &Store, progress: &dyn Progress) -> Resu
         return refuse(format!("slot {last}, hash {}", show_field(&newest["hash"])));
     }
     if let Some(why) = describe_difference(&newest, ours, &["schema_version"]) {
-        let message = format!("{location} has files of another version of slotpress: {why}");
+        let message = format!("{location} has files of a different version of slotpress: {why}");
         return Err(Error::usage(message).with_hint("choose another output"));
     }
     match describe_difference(&newest, ours, &FIXED_FIELDS) {

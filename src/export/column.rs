@@ -85,7 +85,7 @@ fn parse_credits(items: &[u8]) -> impl Iterator<Item = EpochCredits> {
 }
 
 fn push_credits(column: &mut StructBuilder, item: &EpochCredits) -> Result<()> {
-    let type_error = || Error::failed("credits have columns of another type");
+    let type_error = || Error::failed("credits have columns of a different type");
     let epoch = i64::try_from(item.epoch).ok();
     let epochs = column.field_builder::<Int64Builder>(0);
     epochs.ok_or_else(type_error)?.append_option(epoch);

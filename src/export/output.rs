@@ -299,7 +299,7 @@ impl PublishingRun<'_> {
             if put == PutOutcome::Refused {
                 return Err(exists_error(&store.location_of(&name)));
             }
-            // Another run may have put the manifest of another slot there meanwhile.
+            // Another run may have put the manifest of a different slot there meanwhile.
             chain::check_order(&self.manifest.to_value(), &store, progress)?;
             published.push(store.location_of(&name));
         }

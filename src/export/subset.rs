@@ -102,7 +102,7 @@ impl StateVisitor for Subset<'_> {
         if self.manifest.get_or_init(|| manifest.clone()).hash == manifest.hash {
             Ok(())
         } else {
-            Err(Error::failed("the second reading found another state").with_hint("run it again"))
+            Err(Error::failed("the second reading found a different state").with_hint("run it again"))
         }
     }
 

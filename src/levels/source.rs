@@ -125,7 +125,8 @@ impl OpenInput {
     /// Decodes an archive once, to check it and to find the lengths of its entries.
     fn survey(archive: OpenArchive, threads: usize, progress: &dyn Progress) -> Result<Self> {
         progress.stage(Stage::Surveying, archive.source.length_bytes());
-        // Under the name of an archive, any other content is an error; under another name, it is a plain file.
+        // Under the name of an archive, any other content is an error; under a different name, it is a
+        // plain file.
         let must_be_archive = ArchiveName::from_path(archive.path()).is_some();
         let mut entries = Vec::new();
         let mut total_bytes = 0u64;

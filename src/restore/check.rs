@@ -78,6 +78,6 @@ pub fn check_chain(bank: &BankFile, options: &TargetOptions) -> Result<()> {
     if known.is_empty() || known.iter().any(|genesis| genesis.matches(bank)) {
         return Ok(());
     }
-    Err(Error::damaged(format!("the archive is of another chain than {place}"))
+    Err(Error::damaged(format!("the archive is from a different chain than {place}"))
         .with_hint("use archives and a genesis of one cluster; genesis.bin in the ledger shows which cluster it is"))
 }

@@ -69,7 +69,7 @@ fn not_movable_error(path: &Path, dir: &KeptDir) -> Error {
     let path = path.escaped();
     let dir = dir.path().escaped();
     Error::failed(format!(
-        "{path} cannot be moved: it is a link, has several hard links, or is on another file system than {dir}"
+        "{path} cannot be moved: it is a link, has several hard links, or is on a different file system than {dir}"
     ))
     .with_hint("leave out --move: the archive is copied then")
 }

@@ -291,8 +291,8 @@ struct Restored {
 
 impl UnpackedArchive {
     /// True if the bank file's storage map names these storages with their lengths. A storage of the full
-    /// archive may have another length in the map, or be missing from it: the validator may have rewritten
-    /// or emptied the storage before it wrote the map.
+    /// archive may have a different length in the map, or be missing from it: the validator may have
+    /// rewritten or emptied the storage before it wrote the map.
     fn has_map_of(&self, storages: &[AssignedStorage]) -> Result<bool> {
         let file = self.bank_snapshot.dir().open_file(BANK_FILE_PARTIAL)?;
         let metadata = file.metadata().or_path("read", &self.bank_snapshot.path)?;

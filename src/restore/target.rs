@@ -379,7 +379,7 @@ pub fn check_same_file_system(place: &Path, stat: &FileStat, parent: &KeptDir) -
     }
     let [place, parent] = [place, parent.path()].map(EscapePath::escaped);
     let message =
-        format!("{place} is on another file system than {parent}: restored directories cannot be moved there");
+        format!("{place} is on a different file system than {parent}: restored directories cannot be moved there");
     Err(Error::failed(message).with_hint(hint::OTHER_DIRECTORIES))
 }
 

@@ -37,7 +37,7 @@ pub fn trace(arguments: &[String], calls: &str, injection: Option<&str>) -> Trac
     trace_in(&std::env::temp_dir(), arguments, calls, injection)
 }
 
-/// Like [`trace`], with another directory for temporary files.
+/// Like [`trace`], with a different directory for temporary files.
 pub fn trace_in(temporary: &Path, arguments: &[String], calls: &str, injection: Option<&str>) -> Trace {
     trace_with(&[], temporary, arguments, calls, injection)
 }

@@ -16,7 +16,7 @@ fn rpc_servers_of_two_clusters_are_refused() {
     let other = start_rpc_with_peers(1000, vec![], "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY");
     let options = FindOptions::default().rpc(vec![url(&good.url("")), url(&other.url(""))]);
     let error = find(&client(), &options, &NoProgress).expect_err("two clusters");
-    assert!(error.to_string().contains("another cluster"), "{error}");
+    assert!(error.to_string().contains("a different cluster"), "{error}");
 }
 
 #[test]

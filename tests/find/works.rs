@@ -101,7 +101,7 @@ fn peers_are_ranked_by_age_at_boot() {
     assert!(reason(&future).contains("not reached"), "{}", reason(&future));
     assert!(reason(&silent).contains("no answer"), "{}", reason(&silent));
     assert!(reason(&page).contains("snapshot archive"), "{}", reason(&page));
-    assert!(other_cluster.requests().is_empty(), "another shred version");
+    assert!(other_cluster.requests().is_empty(), "a different shred version");
     // Peers with private addresses are asked only if that is allowed.
     let strict = Client::new(&crate::net::options()).expect("a client");
     let before = good.requests().len();

@@ -153,7 +153,7 @@ fn the_whole_file_in_place_of_a_range_is_accepted() {
 
 #[test]
 fn a_replaced_file_is_an_error() {
-    // Changes: another ETag, with and without If-Range; another length; a shorter file; no file.
+    // Changes: a different ETag, with and without If-Range; a different length; a shorter file; no file.
     type WrongAnswer = fn(&Request, &mut TcpStream) -> std::io::Result<Then>;
     let cases: [(WrongAnswer, NetErrorKind); 5] = [
         (|request, stream| file(request, stream, &random_bytes(100_000), "\"two\""), NetErrorKind::Changed),
@@ -362,7 +362,7 @@ fn interrupts_end_every_wait() {
             Ok(Then::Close)
         }
     });
-    // Longer than the server waits: the transfer ends by the interrupt, or fails in another way.
+    // Longer than the server waits: the transfer ends by the interrupt, or fails in a different way.
     let patient = options().head_timeout(WAIT_MAX * 2).read_timeout(WAIT_MAX * 2);
     let client = Client::new(&patient).expect("a client");
     for path in ["/silent", "/half", "/endless"] {

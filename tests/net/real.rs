@@ -228,7 +228,7 @@ fn certificates_of_a_given_authority_are_trusted() {
     let (_ca, ca_port) = start_python(PYTHON_SERVER, &[&root, &path_text("ca.pem"), &path_text("ca.key")]);
     let error = request_head(&trusting, &format!("https://localhost:{ca_port}/")).expect_err("no server's");
     assert!(error.to_string().contains("the server uses a CA's own certificate"), "{error}");
-    // A certificate for another name.
+    // A certificate for a different name.
     let error =
         trusting.head(&url(&format!("https://127.0.0.2:{port}/")), &NoProgress).expect_err("nobody, or another name");
     assert!(matches!(error.kind(), NetErrorKind::Tls | NetErrorKind::Connect), "{error}");

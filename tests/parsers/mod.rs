@@ -69,7 +69,7 @@ fn the_seeds_break_all_demands_within_reach() {
     demands.dedup();
     assert_eq!(demands, [Demand::NoStake, Demand::FiredancerLimit]);
     let in_corpus = fs::read("fuzz/corpus/bank_file/seed-3").expect("read");
-    assert!(in_corpus == *file, "the corpus has another seed: run seeds_for_fuzzing with FUZZ_SEEDS=fuzz/corpus");
+    assert!(in_corpus == *file, "the corpus has a different seed: run seeds_for_fuzzing with FUZZ_SEEDS=fuzz/corpus");
 }
 
 /// Returns valid or nearly valid inputs for a target.

@@ -42,7 +42,7 @@ fn run_successfully(arguments: &[&str]) -> JsonOutput {
     output
 }
 
-/// Returns the time for which archives are published. `VALIDATOR_MINUTES` sets another time.
+/// Returns the time for which archives are published. `VALIDATOR_MINUTES` sets a different time.
 fn publishing_time() -> Duration {
     let minutes = std::env::var("VALIDATOR_MINUTES").ok().and_then(|text| text.parse::<u64>().ok());
     Duration::from_secs(60 * minutes.unwrap_or(20))

@@ -282,7 +282,7 @@ fn add_entries(corpus: &mut Corpus) {
         tar.members[index].header.set_cksum();
     });
     corpus.add_altered_tar("entry: a wrong checksum", |tar| tar.members[9].header.as_mut_bytes()[0] ^= 1);
-    corpus.add_altered_tar("entry: another checksum", |tar| tar.members[9].header.as_mut_bytes()[150] ^= 1);
+    corpus.add_altered_tar("entry: a different checksum", |tar| tar.members[9].header.as_mut_bytes()[150] ^= 1);
     corpus
         .add_altered_tar("entry: a checksum that is no number", |tar| tar.members[9].header.as_mut_bytes()[148] = b'x');
     corpus.add_altered_tar("entry: a directory without a size", |tar| {
@@ -363,7 +363,7 @@ fn add_entries(corpus: &mut Corpus) {
             let index = tar.storages()[nth];
             tar.members[index].set_content(Vec::new());
         });
-        corpus.add_altered_tar(format!("storage: another id for the {nth}th"), |tar| {
+        corpus.add_altered_tar(format!("storage: a different id for the {nth}th"), |tar| {
             let index = tar.storages()[nth];
             let slot = tar.members[index].path().split(['/', '.']).nth(1).expect("a slot").to_string();
             tar.members[index].rename(&format!("accounts/{slot}.4000000000"));
@@ -410,7 +410,7 @@ fn add_bank_fields(corpus: &mut Corpus) {
             tar_with_transaction_error(error),
         );
     }
-    add("bank: another hash", tar_with_changed_bank(|bank, offsets| bank[offsets.hash] ^= 1));
+    add("bank: a different hash", tar_with_changed_bank(|bank, offsets| bank[offsets.hash] ^= 1));
     add(
         "bank: no blockhashes",
         tar_with_changed_bank(|bank, offsets| {
@@ -437,7 +437,7 @@ fn add_bank_fields(corpus: &mut Corpus) {
     let fields: [(&str, Alter); 6] = [
         ("a parent of its own slot", |bank, offsets, _| bank[offsets.hash + 64] = 26),
         ("a tick too few", |bank, _, after_forks| bank[after_forks + 8] -= 1),
-        ("a tick height of another slot", |bank, _, after_forks| bank[after_forks + 32] ^= 64),
+        ("a tick height of a different slot", |bank, _, after_forks| bank[after_forks + 32] ^= 64),
         ("more blocks than slots", |bank, _, _| {
             let offset = StakesOffsets::find(bank).leader - 8;
             bank[offset] = 27;
@@ -517,7 +517,7 @@ fn add_leaders_and_stakes(corpus: &mut Corpus) {
             alter(content, StakesOffsets::find(content))
         });
     };
-    add_altered("another leader", &|content, offsets| content[offsets.leader] ^= 1);
+    add_altered("a different leader", &|content, offsets| content[offsets.leader] ^= 1);
     add_altered("no leader", &|content, offsets| content[offsets.leader..offsets.leader + 32].fill(0));
     add_altered("a vote account's stake", &|content, offsets| content[offsets.vote_account + 32] ^= 1);
     add_altered("a vote account's lamports", &|content, offsets| content[offsets.vote_account + 40] ^= 1);
@@ -533,7 +533,7 @@ fn add_leaders_and_stakes(corpus: &mut Corpus) {
     });
     add_altered("the address of a vote account", &|content, offsets| content[offsets.vote_account] ^= 1);
     add_altered("a vote account of an unknown version", &|content, offsets| content[offsets.vote_account + 56] = 9);
-    add_altered("a vote account of another owner", &|content, offsets| {
+    add_altered("a vote account of a different owner", &|content, offsets| {
         content[offsets.vote_account + 56 + offsets.vote_data_bytes] ^= 1
     });
     add_altered("a vote account too few", &|content, offsets| {
@@ -568,8 +568,8 @@ fn insert_extension(tar: &mut Tar, kind: u8, content: &[u8]) {
 fn add_names(corpus: &mut Corpus) {
     let good = compress(&corpus.tar.write());
     for (label, name) in [
-        ("another slot", FULL_26.replace("-26-", "-27-")),
-        ("another hash", FULL_26.replace("5vEh", "6vEh")),
+        ("a different slot", FULL_26.replace("-26-", "-27-")),
+        ("a different hash", FULL_26.replace("5vEh", "6vEh")),
         ("not a snapshot's", "archive.tar.zst".to_string()),
         ("a hash that is none", FULL_26.replace("5vEh", "0OIl")),
         ("bzip2 by its name", FULL_26.replace("zst", "bz2")),
@@ -603,13 +603,13 @@ fn add_documents(corpus: &mut Corpus) {
         content.truncate(content.len() - 2000)
     });
     corpus.add_altered_document("bank file: half", is_bank_file, |content| content.truncate(content.len() / 2));
-    corpus.add_altered_document("bank file: another lattice hash", is_bank_file, |content| {
+    corpus.add_altered_document("bank file: a different lattice hash", is_bank_file, |content| {
         let offset = content.len() - 1000;
         content[offset] ^= 4;
     });
     // For the full archive, and for the incremental one.
     let capitalizations = [1101927935518954u64, 1102994308621166].map(u64::to_le_bytes);
-    corpus.add_altered_document("bank file: another capitalization", is_bank_file, |content| {
+    corpus.add_altered_document("bank file: a different capitalization", is_bank_file, |content| {
         let offset = content
             .windows(8)
             .position(|bytes| capitalizations.iter().any(|capitalization| bytes == capitalization))
@@ -648,7 +648,7 @@ fn add_records(corpus: &mut Corpus) {
         content.resize(content.len().next_multiple_of(8), 0);
         content.extend([0xAB; 200]);
     });
-    corpus.add_altered_storage("records in another order", |content| {
+    corpus.add_altered_storage("records in a different order", |content| {
         let old = content.clone();
         content.clear();
         for range in record_ranges(&old).into_iter().rev() {
@@ -731,8 +731,8 @@ fn add_pairs(corpus: &mut Corpus) {
     let full = std::fs::read(agave_dir().join(FULL_26)).expect("the fixture");
     let incremental = std::fs::read(agave_dir().join(INCREMENTAL_26_40)).expect("the fixture");
     for (label, full_name, incremental_name) in [
-        ("another base in the name", FULL_26.to_string(), INCREMENTAL_26_40.replace("-26-", "-25-")),
-        ("another slot in the name", FULL_26.to_string(), INCREMENTAL_26_40.replace("-40-", "-41-")),
+        ("a different base in the name", FULL_26.to_string(), INCREMENTAL_26_40.replace("-26-", "-25-")),
+        ("a different slot in the name", FULL_26.to_string(), INCREMENTAL_26_40.replace("-40-", "-41-")),
         ("a base that is the slot in the name", FULL_26.to_string(), INCREMENTAL_26_40.replace("-26-", "-40-")),
     ] {
         corpus.archives.push(Altered {

@@ -32,7 +32,7 @@ pub enum ErrorKind {
     /// until that process has ended, or choose another directory or address.
     InUse,
     /// The operating system or a store denies access (exit code 1): owner, mode or an attribute of
-    /// a file, a read-only file system, credentials. Call as another user, or change the rights;
+    /// a file, a read-only file system, credentials. Call as a different user, or change the rights;
     /// until then, the same call fails again.
     PermissionDenied,
     /// The arguments contradict each other, or the files to which they refer (exit code 2). The

@@ -1,6 +1,6 @@
 //! Directories that are kept open. Names in them are created, opened, renamed and removed relative
-//! to the open descriptor. If the directory's path later leads to another directory, for example through
-//! a symbolic link, that directory is never touched.
+//! to the open descriptor. If the directory's path later leads to a different directory, for example
+//! through a symbolic link, that directory is never touched.
 //!
 //! A name is a single path component. Symbolic links are followed only in the path by which a directory
 //! is first opened.
@@ -78,7 +78,7 @@ impl KeptDir {
     /// Opens a directory. Follows symbolic links in its path.
     ///
     /// # Errors
-    /// The directory is missing or cannot be read, or the path leads to another kind of file.
+    /// The directory is missing or cannot be read, or the path leads to a different kind of file.
     pub fn open(path: &Path) -> Result<Self> {
         let dir = rustix::fs::open(path, DIR_FLAGS, Mode::empty()).or_path("open", path)?;
         Ok(Self::new(path, dir))

@@ -42,9 +42,9 @@ pub enum Stage {
     Planning,
     /// Records of accounts are read.
     Reading,
-    /// An incremental archive is written on another base.
+    /// An incremental archive is written on a different base.
     Rebasing,
-    /// An archive is written with another compression.
+    /// An archive is written with a different compression.
     Recompressing,
     /// An archive is unpacked into a ledger.
     Restoring,

@@ -318,7 +318,7 @@ impl PartsUpload {
         }
         let found_file = match s3.with_retries(progress, || s3.bucket.stat(url.clone()))? {
             Some(file) if file.length_bytes == self.length_bytes => return Ok(()),
-            Some(_) => "a file of another length",
+            Some(_) => "a file of a different length",
             None => "no such file",
         };
         completed?;

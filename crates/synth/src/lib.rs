@@ -314,8 +314,8 @@ fn write_storage(
     Ok(content.records)
 }
 
-/// Writes files that no list names: two storages that were rewritten under another id, and a storage of a
-/// removed slot. An archive that contains any of them is wrong. Returns the number of bytes written.
+/// Writes files that no list names: two storages that were rewritten under a different id, and a storage of
+/// a removed slot. An archive that contains any of them is wrong. Returns the number of bytes written.
 fn write_stale_files(layout: &SynthLayout, ledger: &Path, count: u64) -> Result<u64> {
     let mut written_bytes = 0;
     let small_storage = (0..count).min_by_key(|storage| layout.new_account_bytes(*storage).abs_diff(4096)).unwrap_or(0);

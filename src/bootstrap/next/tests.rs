@@ -136,8 +136,8 @@ const UNUSABLE: FaultReason = FaultReason::Unusable(Vec::new());
 fn rows() -> Vec<Row> {
     vec![
         full_row(Offers::OneServer, FaultReason::OldBytes, "a frame is wrong, and an earlier run fetched a part of it", "it is fetched"),
-        full_row(Offers::TwoServers, FaultReason::PublishedAgain, "the source has another archive under the name", "the next source"),
-        full_row(Offers::OneServer, FaultReason::PublishedAgain, "the source has another archive under the name", "slotpress asks"),
+        full_row(Offers::TwoServers, FaultReason::PublishedAgain, "the source has a different archive under the name", "the next source"),
+        full_row(Offers::OneServer, FaultReason::PublishedAgain, "the source has a different archive under the name", "slotpress asks"),
         for_the_ninth_time(full_row(Offers::OneServer, FaultReason::PublishedAgain, "the same, for the ninth time", "the run ends with")),
         full_row(Offers::TwoServers, UNUSABLE, "gone, given up, or wrong", "the next source"),
         full_row(Offers::OneServer, UNUSABLE, "gone, given up, or wrong", "the run ends with"),
@@ -196,7 +196,7 @@ fn the_newest_incremental_archive_is_used_unless_another_candidate_is_better() {
     }
 }
 
-/// The liar has another file at each request.
+/// The liar has a different file at each request.
 #[test]
 fn a_failing_server_uses_up_only_its_own_repetitions() {
     let mut selection = Offers::TwoServers.selection();

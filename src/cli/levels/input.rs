@@ -71,7 +71,7 @@ impl SourceArgs {
         if input.is_sampled() && self.sample.is_none() {
             let [total, sample] = [input.total_bytes, input.content_bytes()].map(quantity::bytes);
             ui.warn(&format!(
-                "the input is {total} long; a sample of {sample} is measured (--sample sets another size)"
+                "the input is {total} long; a sample of {sample} is measured (--sample sets a different size)"
             ));
         }
         Ok(input)

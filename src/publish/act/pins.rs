@@ -66,7 +66,7 @@ impl Drop for PinDir {
 
 impl PinDir {
     /// Opens or creates the directory and locks it. Fails if it is inside the validator's directory
-    /// or on another file system, if nothing can be pinned there, or if another process works in
+    /// or on a different file system, if nothing can be pinned there, or if another process works in
     /// it.
     pub fn open(options: &PublishOptions) -> Result<Self> {
         let path = options.pins.as_path();

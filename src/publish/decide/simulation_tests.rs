@@ -23,7 +23,7 @@ mod publish_runs;
 #[path = "../../../tests/common/seeded_rng.rs"]
 mod seeded_rng;
 
-/// Number of runs. The variables `PUBLISH_RUNS` and `PUBLISH_SEED` set another number, and the
+/// Number of runs. The variables `PUBLISH_RUNS` and `PUBLISH_SEED` set a different number, and the
 /// first seed.
 const RUNS: u64 = 10_000;
 const STEPS: usize = 30;

@@ -1,4 +1,4 @@
-//! Clustered archives: the same accounts, in another order.
+//! Clustered archives: the same accounts, in a different order.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -311,7 +311,7 @@ fn damaged_split_files_are_named() {
         (
             "0.0.data",
             |bytes| bytes[4096] ^= 1,
-            "0.0.data: data of another account than in the .meta file, at offset 4096",
+            "0.0.data: data of a different account than in the .meta file, at offset 4096",
         ),
         (
             "11.11.meta",

@@ -45,7 +45,7 @@ fn an_old_archive_with_a_damaged_frame_is_not_used() {
     assert!(!stderr.contains("for nothing"), "nothing was fetched yet: {stderr}");
 }
 
-/// The archive has another valid state under its name. Only the hash over all accounts shows that.
+/// The archive has a different valid state under its name. Only the hash over all accounts shows that.
 #[test]
 fn an_old_archive_with_another_state_is_not_used() {
     let mirror = Mirror::start();
@@ -98,7 +98,7 @@ fn an_unusable_rebased_archive_is_not_used() {
 }
 
 /// The list says that the rebased archive builds on the node's full archive, but its index names a full
-/// archive of another chain.
+/// archive of a different chain.
 #[test]
 fn a_rebased_archive_with_a_wrong_base_in_the_list_is_not_used() {
     let mirror = Mirror::start();
@@ -110,7 +110,7 @@ fn a_rebased_archive_with_a_wrong_base_in_the_list_is_not_used() {
     let hash = |name: &str| slotpress_format::ArchiveName::parse(name).expect("a name").hash.to_string();
     let list = mirror.archive_list().replace(&hash(&mirror.old_name), &hash(&name(&other)));
     let liar = serve_with_list(mirror.read_files(&[&mirror.new_name, &mirror.rebased_name]), list);
-    let stderr = assert_newest_full_alone(&mirror, &liar.url(""), &ledger, "another chain");
+    let stderr = assert_newest_full_alone(&mirror, &liar.url(""), &ledger, "a different chain");
     assert!(stderr.contains("for nothing"), "{stderr}");
 }
 

@@ -85,7 +85,7 @@ fn archive_of(held: &HeldArchive) -> &'static ArchiveFile {
     &shared_chain()[&ArchiveKey { base_day: held.base_day, day: held.day }]
 }
 
-/// Returns the bytes that a place has: those of the archive, or of another archive if the place lies.
+/// Returns the bytes that a place has: those of the archive, or of a different archive if the place lies.
 fn held_bytes(held: &HeldArchive) -> &'static [u8] {
     if !matches!(held.fate, Fate::Lies | Fate::Renames | Fate::Invents) {
         return &archive_of(held).bytes;

@@ -156,7 +156,7 @@ fn a_genesis_of_another_chain_is_refused() {
     let ledger = dir.path().join("ledger");
     let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(3), "{output:?}");
-    assert!(output.stderr.contains("is of another chain than the genesis"), "{output:?}");
+    assert!(output.stderr.contains("is from a different chain than the genesis"), "{output:?}");
     assert!(!ledger.join("snapshots").exists(), "{output:?}");
     assert!(!ledger.join("genesis.bin").exists(), "{output:?}");
 }
@@ -183,7 +183,9 @@ fn the_genesis_of_the_right_chain_is_used() {
     let ledger = dir.path().join("ledger");
     let output = run_to_json(&["bootstrap", &other.url(""), &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    assert!(output.stderr.contains(&format!("{}: the genesis is of another chain", other.url("/genesis.tar.bz2"))));
+    assert!(
+        output.stderr.contains(&format!("{}: the genesis is from a different chain", other.url("/genesis.tar.bz2")))
+    );
     assert_eq!(fs::read(ledger.join("genesis.bin")).expect("read"), right);
 }
 

@@ -122,7 +122,7 @@ fn filters_select_addresses() {
     assert_eq!(export_rows(&archives, &["--address", &format!("@{}", text(&list))]), expected);
 }
 
-/// A filter by owner does not select an account that has another owner now. No filter selects a closed
+/// A filter by owner does not select an account that has a different owner now. No filter selects a closed
 /// account.
 #[test]
 fn filters_see_the_newest_version() {

@@ -9,7 +9,7 @@ use crate::common::http::*;
 use crate::common::site::*;
 use crate::common::*;
 
-/// The second of two servers has another archive of the same name.
+/// The second of two servers has a different archive of the same name.
 #[test]
 fn another_archive_of_the_same_name_is_not_mixed() {
     let first = archives(&["--zstd-level", "1"]);
@@ -30,7 +30,7 @@ fn another_archive_of_the_same_name_is_not_mixed() {
     assert!(output.stderr.contains(&root), "{output:?}");
 }
 
-/// An earlier run fetched bytes of another archive.
+/// An earlier run fetched bytes of a different archive.
 #[test]
 fn bytes_of_another_archive_are_not_kept() {
     let first = archives(&["--zstd-level", "1"]);

@@ -33,7 +33,7 @@ fn a_server_below_the_minimum_rate_is_given_up() {
     assert!(!dir.path().join(&name).exists());
 }
 
-/// Redirects in a circle, to private addresses, to another scheme, and to nothing.
+/// Redirects in a circle, to private addresses, to a different scheme, and to nothing.
 #[test]
 fn redirects_that_lead_nowhere_are_errors() {
     for location in

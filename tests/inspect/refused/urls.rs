@@ -12,7 +12,7 @@ fn assert_fails_without_secret(arguments: &[&str], code: i32, texts: &[&str]) {
     assert!(!stderr.contains("secret"), "{stderr}");
 }
 
-/// Starts a server, each of whose files fails in another way.
+/// Starts a server, each of whose files fails in a different way.
 fn failing_server() -> Server {
     let bytes = fs::read(fixture(FULL_3500)).expect("read");
     let count = AtomicUsize::new(0);

@@ -21,7 +21,7 @@ fn invalid_inputs_and_flags_are_refused() {
     let mut damaged = encoder.finish().expect("compressed");
     damaged[bytes.len() / 2] ^= 1;
     fs::write(path("damaged.tar.zst"), damaged).expect("written");
-    // The name says that it is an archive; under another name, it would be measured as any file.
+    // The name says that it is an archive; under a different name, it would be measured as any file.
     let renamed = path(FULL_26);
     fs::write(&renamed, b"<html>").expect("written");
     let csv_in_no_directory = path("no/such/directory.csv");

@@ -112,7 +112,7 @@ fn forge_frame(dir: &Path, out: &Path) -> ForgedArchive {
     let mut compressor = zstd::bulk::Compressor::new(-1000).expect("a compressor");
     compressor.include_checksum(true).expect("set");
     let forged = compressor.compress(&content).expect("compressed");
-    assert_eq!(forged.len(), end - start, "another length would show without hashes");
+    assert_eq!(forged.len(), end - start, "a different length would show without hashes");
     bytes[start..end].copy_from_slice(&forged);
     let forged = dir.join(name(&path));
     fs::write(&forged, &bytes).expect("written");

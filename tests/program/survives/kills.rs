@@ -18,7 +18,7 @@ const SEED_DEFAULT: u64 = 14;
 /// Kills for each command and stage: few enough for half a minute in all.
 const KILLS_DEFAULT: u64 = 2;
 
-/// Attempts for each kill. With two workers and other load, the same call may occur in another stage.
+/// Attempts for each kill. With two workers and other load, the same call may occur in a different stage.
 const ATTEMPTS: u64 = 10;
 
 /// Returns the calls at which a run can be killed, by stage. Each call has a name and a number: the

@@ -90,7 +90,7 @@ fn errors_name_the_variable_of_a_value() {
     assert!(stderr.contains("SLOTPRESS_THREADS"), "{stderr}");
 }
 
-/// `serve` has a flag of the same name as `publish`, with another variable.
+/// `serve` has a flag of the same name as `publish`, with a different variable.
 #[test]
 fn errors_name_the_variable_of_the_running_command() {
     let publish = slotpress().args(["publish", "/a", "--to", "/b"]).env("SLOTPRESS_PUBLISH_GRACE", "soon").output();

@@ -13,7 +13,7 @@ use crate::publish::works::running::PublishProcess;
 /// System calls that change directories, or make files durable.
 const CALLS: &str = "linkat,rename,renameat,renameat2,unlink,unlinkat,fsync,mkdir,mkdirat";
 
-/// Maximum number of kills, spread over the whole run. `PUBLISH_KILLS` sets another.
+/// Maximum number of kills, spread over the whole run. `PUBLISH_KILLS` sets a different number.
 const KILLS_DEFAULT: u64 = 24;
 
 fn assert_kills_are_survived(flags: &[&str]) {

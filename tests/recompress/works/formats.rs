@@ -64,7 +64,7 @@ fn the_result_equals_an_archive_of_the_ledger() {
     for flags in [&["--zstd-level", "3"][..], &["--frame-size", "64KiB"], &["--format", "lz4"], &["--format", "none"]] {
         let (direct, recompressed, other) = (temp_dir(), temp_dir(), temp_dir());
         let expected = archive(ledger.path(), direct.path(), flags);
-        // The source has another level and frame size, so that nothing can depend on its frames.
+        // The source has a different level and frame size, so that nothing can depend on its frames.
         let source = archive(ledger.path(), other.path(), &["--zstd-level", "9", "--frame-size", "100KiB"]);
         for threads in ["1", "3"] {
             let made = recompress(&source, recompressed.path(), &[flags, &["--threads", threads, "--force"]].concat());

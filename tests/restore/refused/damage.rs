@@ -272,7 +272,7 @@ fn sets_of_entries_that_no_client_loads_are_refused() {
         let bank = entries.iter().find(|entry| entry.path == "snapshots/26/26").expect("the entry").content.clone();
         entries.push(file("snapshots/27/27", &bank));
     });
-    assert_change_refused("a bank file of another slot", &|entries| {
+    assert_change_refused("a bank file of a different slot", &|entries| {
         for entry in entries.iter_mut().filter(|entry| entry.path.starts_with("snapshots/26")) {
             entry.path = entry.path.replace("26", "25");
         }
@@ -400,9 +400,9 @@ fn a_wrong_index_is_damage() {
             "sizes within a block",
             Box::new(|entries| entries[10].content_bytes = entries[10].content_bytes.next_multiple_of(512)),
         ),
-        ("another order", Box::new(|entries| entries.swap(10, 11))),
-        ("another id", Box::new(|entries| entries[12].kind = EntryKind::Storage { slot: 5, id: 77 })),
-        ("another kind", Box::new(|entries| entries[0].kind = EntryKind::StatusCache)),
+        ("a different order", Box::new(|entries| entries.swap(10, 11))),
+        ("a different id", Box::new(|entries| entries[12].kind = EntryKind::Storage { slot: 5, id: 77 })),
+        ("a different kind", Box::new(|entries| entries[0].kind = EntryKind::StatusCache)),
         (
             "two entries as one",
             Box::new(|entries| {

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use crate::common::*;
 use crate::restore::*;
 
-/// Returns a directory on another file system than `dir`: in memory or on a disk.
+/// Returns a directory on a different file system than `dir`: in memory or on a disk.
 fn dir_elsewhere(dir: &Path) -> tempfile::TempDir {
     let device = fs::metadata(dir).expect("metadata").dev();
     [PathBuf::from("/dev/shm"), std::env::temp_dir(), PathBuf::from(env!("CARGO_TARGET_TMPDIR"))]
         .into_iter()
         .filter_map(|place| tempfile::tempdir_in(place).ok())
         .find(|other| fs::metadata(other.path()).is_ok_and(|found| found.dev() != device))
-        .expect("a directory on another file system")
+        .expect("a directory on a different file system")
 }
 
 /// Makes a cut archive. A run that reads it to its end reports damage, with another exit code.
@@ -50,7 +50,7 @@ fn a_link_to_another_file_system_is_refused_before_the_work() {
     std::os::unix::fs::symlink(other.path(), ledger.join("snapshots")).expect("linked");
     let (code, stderr) = restore(&archive, &ledger, &[]);
     assert_eq!(code, Some(1), "{stderr}");
-    assert!(stderr.contains("is on another file system"), "{stderr}");
+    assert!(stderr.contains("is on a different file system"), "{stderr}");
     assert!(stderr.contains("--snapshots"), "{stderr}");
     assert_eq!(relative_paths(&ledger), ["accounts", "ledger.lock", "snapshots"]);
 }

@@ -252,7 +252,7 @@ fn a_pair_is_checked_as_one_state() {
         let expected = expected_facts(chain, 40);
         assert!(report.assurance.accounts_checked.is_some(), "{chain}: checked");
         assert_eq!(report.assurance.accounts_checked, expected["accounts"].as_u64(), "{chain}");
-        // The incremental archive of another chain gives no valid state with it.
+        // The incremental archive of a different chain gives no valid state with it.
         if chain != AGAVE_4_2 {
             let other = fixture_of(AGAVE_4_2, "incremental-snapshot-26-40-");
             let error = try_restore(&[&archives[0], &other], &dir.path().join("mixed"), CheckMode::State);
@@ -354,7 +354,7 @@ fn expectations_apply_to_archives_without_a_name() {
     }
 }
 
-/// A name with another slot or hash is refused before the archive is read: the archive is cut, and the
+/// A name with a different slot or hash is refused before the archive is read: the archive is cut, and the
 /// error does not say so.
 #[test]
 fn expectations_are_compared_with_the_name_first() {

@@ -293,7 +293,7 @@ fn a_ledger_of_another_chain_is_refused() {
                 continue;
             }
             let stderr = String::from_utf8_lossy(&assert.code(3).get_output().stderr).into_owned();
-            assert!(stderr.contains("is of another chain than"), "{stderr}");
+            assert!(stderr.contains("is from a different chain than"), "{stderr}");
             assert!(stderr.contains("genesis.bin"), "{stderr}");
             let left: Vec<String> =
                 relative_paths(&target.ledger).into_iter().filter(|name| name != "ledger.lock").collect();

@@ -78,7 +78,7 @@ fn newer_archives_are_refused_or_moved_aside() {
         assert!(!newer.exists());
         assert!(target.join("snapshots/26/fastboot_version").exists());
     }
-    // A validator would not use an archive on another base.
+    // A validator would not use an archive on a different base.
     let dir = temp_dir();
     let other = dir.path().join(INCREMENTAL_26_40.replace("-26-40-", "-20-40-"));
     fs::copy(fixture(INCREMENTAL_26_40), &other).expect("copied");

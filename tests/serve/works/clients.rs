@@ -108,7 +108,7 @@ fn conditions_decide_the_status() {
     }
 }
 
-/// The new version has another entity tag, so no client continues its download with wrong bytes.
+/// The new version has a different entity tag, so no client continues its download with wrong bytes.
 #[test]
 fn a_replaced_file_is_sent_whole() {
     let server = ServeProcess::start(&[]);
@@ -385,7 +385,7 @@ fn the_root_is_the_entity_tag() {
         let hash = blake3::Hasher::new().update(&(file.len() as u64).to_le_bytes()).update(&end).finalize();
         assert_eq!(hash.to_hex().as_str(), root);
     }
-    // A changed file has another entity tag at once, before the server reads the directory again.
+    // A changed file has a different entity tag at once, before the server reads the directory again.
     let mut changed = file.clone();
     changed[100] ^= 1;
     fs::write(servers[0].path(FULL_26), &changed).expect("written");

@@ -109,7 +109,7 @@ fn a_completion_that_fails_is_repeated_later() {
     }
 }
 
-/// The store has lost a part, or has another part in its place.
+/// The store has lost a part, or has a different part in its place.
 #[test]
 fn an_upload_with_a_lost_part_is_sent_again() {
     needs!("versitygw");

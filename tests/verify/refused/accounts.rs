@@ -235,7 +235,7 @@ fn altered_accounts(number: usize) -> Vec<Altered> {
         let with_data = |data: Vec<u8>| Some(Account { data, ..account.clone() });
         alter("deleted", None);
         alter("closed", Some(Account { lamports: 0, owner: [0; 32], data: Vec::new() }));
-        alter("of another owner", Some(Account { owner: [7; 32], ..account.clone() }));
+        alter("of a different owner", Some(Account { owner: [7; 32], ..account.clone() }));
         if !data.is_empty() {
             alter("emptied", with_data(Vec::new()));
             alter("halved", with_data(data[..data.len() / 2].to_vec()));
@@ -359,7 +359,7 @@ fn altered_account_fields(number: usize) -> Vec<Altered> {
             let ms = params.ns_per_slot / 1_000_000;
             for (label, owner, data) in [
                 ("", FEATURE, data.clone()),
-                (", of another owner", [9; 32], data.clone()),
+                (", of a different owner", [9; 32], data.clone()),
                 (", cut", FEATURE, data[..8].to_vec()),
             ] {
                 let account = Account { lamports: 1_000_000, owner, data };

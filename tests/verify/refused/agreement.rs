@@ -32,7 +32,7 @@ const STRICTER: &[(&str, &str)] = &[
         "entry: bank files of two slots",
         "Agave takes the highest slot that it unpacked; another reader may take the first",
     ),
-    ("name: an id of 2^64 - 1", "Agave 4.2 gives the storage another id; no validator writes such a one"),
+    ("name: an id of 2^64 - 1", "Agave 4.2 gives the storage a different id; no validator writes such a one"),
     ("name: leading zeros for a storage", "Agave reads numbers with leading zeros; no validator writes them"),
     ("entry: a PAX header with a time", OTHER_WRITER),
     ("entry: a PAX header with a path", OTHER_WRITER),
@@ -63,7 +63,7 @@ const FIREDANCER_VERDICTS: &[(&str, bool)] = &[
 /// part of its verdict.
 const STRICTER_THAN_FIREDANCER: &[(&str, &str)] = &[
     ("entry: rocksdb/ of kind 5", "not one of a snapshot"),
-    ("entry: another checksum", "not one of a snapshot"),
+    ("entry: a different checksum", "not one of a snapshot"),
     ("entry: a checksum that is no number", "not one of a snapshot"),
     ("entry: a directory without a size", "not one of a snapshot"),
     ("name: versionX", "not one of a snapshot"),

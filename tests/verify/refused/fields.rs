@@ -287,7 +287,7 @@ pub enum Change {
     Highest,
     /// Clears all bits.
     Zero,
-    /// Sets another number.
+    /// Sets a different number.
     Set(u64),
     /// Extends the list to this length with copies of its first item, or with zeros if it was empty.
     Length(u64),
@@ -467,7 +467,7 @@ impl RandomFields {
     }
 }
 
-/// Returns the full archive with another bank file or status cache.
+/// Returns the full archive with a different bank file or status cache.
 fn with_document(is_entry: fn(&str) -> bool, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let mut tar = Tar::read(FULL_26);
     let member = tar.member(is_entry);

@@ -37,7 +37,7 @@ fn broken_rules(report: &Value) -> Vec<&str> {
     failures.iter().map(|failure| failure["rule"].as_str().expect("a rule")).collect()
 }
 
-/// Writes an archive of these entries under the name of another archive.
+/// Writes an archive of these entries under the name of a different archive.
 fn write_archive(dir: &Path, source: &Path, entries: &[TarEntry]) -> PathBuf {
     let path = dir.join(name(source));
     fs::write(&path, zstd::encode_all(make_tar(entries).as_slice(), 1).expect("compressed")).expect("written");

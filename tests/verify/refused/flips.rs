@@ -27,7 +27,7 @@ fn small_archive(dir: &Path) -> PathBuf {
         .expect("a file")
 }
 
-/// Returns the range of the index's version. An index of another version is ignored.
+/// Returns the range of the index's version. An index of a different version is ignored.
 fn index_version_range(path: &Path) -> std::ops::Range<usize> {
     let tail = Tail::read(&LocalFile::open(path).expect("opened")).expect("sound").expect("an index");
     let index_offset = tail.frames.last().expect("a frame").end_bytes() as usize;

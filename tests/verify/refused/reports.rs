@@ -127,9 +127,12 @@ impl AccountVisitor for AccountCounter {
 #[test]
 fn a_visit_of_a_wrong_state_fails_at_its_end() {
     let corpus = corpus();
-    for label in
-        ["nothing", "bank file: another capitalization", "records: a bit of lamports", "stakes: a delegation's voter"]
-    {
+    for label in [
+        "nothing",
+        "bank file: a different capitalization",
+        "records: a bit of lamports",
+        "stakes: a delegation's voter",
+    ] {
         let altered = corpus.iter().find(|altered| altered.label == label).unwrap_or_else(|| panic!("no {label}"));
         let dir = temp_dir();
         let snapshot = Snapshot::archive(altered.write_to(dir.path()).full);

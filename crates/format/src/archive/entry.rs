@@ -206,7 +206,7 @@ mod tests {
             let mut header = entry.header();
             header[bit / 8] ^= 1 << (bit % 8);
             if let Ok(parsed) = Entry::parse_header(&header) {
-                // A flipped bit can pass only where it writes the same checksum in another way.
+                // A flipped bit can pass only where it writes the same checksum in a different way.
                 prop_assert!((148..156).contains(&(bit / 8)));
                 prop_assert_eq!(parsed, entry);
             }

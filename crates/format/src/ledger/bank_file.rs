@@ -200,7 +200,7 @@ struct EpochPosition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageMapItem {
     pub slot: u64,
-    /// Id of the storage on the node that wrote the bank file. Archives may use another id.
+    /// Id of the storage on the node that wrote the bank file. Archives may use a different id.
     pub id: u64,
     /// Length of the storage in bytes, without obsolete records (`accounts_current_len`).
     pub length_bytes: u64,

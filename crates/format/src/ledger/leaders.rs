@@ -1,5 +1,5 @@
 //! Computes the leader of a slot from the stakes of its epoch, as both clients do. Agave refuses a
-//! bank file that names another leader.
+//! bank file that names a different leader.
 //!
 //! The rule (`solana-leader-schedule` crate): vote accounts with stake are sorted by stake, then by
 //! address, both descending. For every four slots of the epoch, one vote account is drawn in

@@ -22,7 +22,8 @@ pub enum LoaderAccount<'a> {
     Program([u8; 32]),
     /// The code of such a program, or a program of an older loader with its code.
     Code(ProgramCode<'a>),
-    /// An account that is not a program: a buffer, an uninitialized account, or an account of another owner.
+    /// An account that is not a program: a buffer, an uninitialized account, or an account of a different
+    /// owner.
     Other,
 }
 

@@ -107,7 +107,7 @@ mod tests {
         );
         assert!(
             !agrees(&shorter, &bank(200_000_000, year, None)),
-            "the values of another feature, which is not active"
+            "the values of a different feature, which is not active"
         );
         // The genesis may have had these numbers.
         assert!(agrees(&shorter, &bank(100_000_000, 2.0 * year, Some(7))));

@@ -126,7 +126,7 @@ pub fn check_data_header(
     data_len: u32,
 ) -> Result<()> {
     if header[..32] != *pubkey {
-        return Err(damage_error(offset, format_args!("data of another account than in the .meta file")));
+        return Err(damage_error(offset, format_args!("data of a different account than in the .meta file")));
     }
     let found_len = u32_at::<32, _>(header);
     if found_len != data_len {

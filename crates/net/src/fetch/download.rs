@@ -82,7 +82,7 @@ impl Download {
         } else {
             if earlier_bytes > 0 {
                 let why = if ranged_length_bytes(first).is_some() {
-                    "the server now has another archive of the same name"
+                    "the server now has a different archive of the same name"
                 } else {
                     "the server sends no ranges"
                 };

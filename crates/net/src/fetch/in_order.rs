@@ -31,7 +31,7 @@ impl Download {
                 }
                 let (known, new) = split_at_most(&bytes, to_usize(marked_bytes.saturating_sub(start)));
                 if !file.has_bytes(start, known) {
-                    let why = "the server now sends another archive under the same name";
+                    let why = "the server now sends a different archive under the same name";
                     return Err(NetError::new(NetErrorKind::Changed, &mirror.remote.url, why).into());
                 }
                 let written_bytes = file.write(start.saturating_add(known.len() as u64), new)?;

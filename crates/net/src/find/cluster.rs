@@ -58,7 +58,7 @@ impl Cluster {
 pub struct ClusterFacts {
     pub slot: Option<u64>,
     pub genesis_hash: Option<Hash>,
-    /// Shred version of most peers. Peers with a different version belong to another fork or cluster.
+    /// Shred version of most peers. Peers with a different version belong to a different fork or cluster.
     pub shred_version: Option<u16>,
     pub peer_count: usize,
 }
@@ -139,7 +139,7 @@ impl ClusterAnswers {
         {
             let server = show_url(url);
             let message =
-                format!("{server} serves another cluster: its genesis hash is {genesis_hash}, not {expected}");
+                format!("{server} serves a different cluster: its genesis hash is {genesis_hash}, not {expected}");
             return Err(Error::failed(message).with_hint("give RPC servers of one cluster only"));
         }
         facts.genesis_hash = Some(genesis_hash);

@@ -148,7 +148,7 @@ impl Node {
         let hint = match (in_place, last.hint()) {
             (_, Some(hint)) if last.kind() == ErrorKind::Unsupported => hint.to_string(),
             (Some(location), _) => {
-                format!("move {location} away, so that the archive of another source can be fetched")
+                format!("move {location} away, so that the archive of a different source can be fetched")
             }
             (None, Some(hint)) => hint.to_string(),
             (None, None) => "give other sources, or try again later".to_string(),

@@ -416,7 +416,7 @@ mod tests {
         };
         assert_eq!(best(Some(7)), (10, 20_010, Some(1_000_000_000)));
         assert_eq!(best(None), (10, 20_010, Some(1_000_000_000)), "a list that does not tell");
-        assert_eq!(best(Some(8)), (20_010, 20_010, Some(100_000_000_000)), "of another state at that slot");
+        assert_eq!(best(Some(8)), (20_010, 20_010, Some(100_000_000_000)), "of a different state at that slot");
         let offers = vec![
             remote(None, 1010, 100_000_000_000, None),
             offer(None, 1010, 1, Some(100_000_000_000)),

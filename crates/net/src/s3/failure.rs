@@ -120,7 +120,7 @@ pub fn parse_refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Re
         NetErrorKind::Denied => error.with_hint(hint::GIVE_CREDENTIALS),
         NetErrorKind::Full => error.with_hint("raise the quota, or delete what is not needed"),
         NetErrorKind::Forbidden => error.with_hint(match region {
-            Some(region) => format!("the bucket is in another region: AWS_REGION={region}"),
+            Some(region) => format!("the bucket is in a different region: AWS_REGION={region}"),
             None => "check the bucket's name, the region (AWS_REGION) and the endpoint (AWS_ENDPOINT_URL)".to_string(),
         }),
         _ => error,

@@ -229,7 +229,7 @@ fn decode(decoder: &mut FrameDecoder, frame: &DataFrame, bytes: &[u8], content: 
     if zstd_safe::find_frame_compressed_size(bytes) == Ok(bytes.len()) && content.len() as u64 == content_bytes {
         Ok(())
     } else {
-        Err(contradiction_error(frame, "it is of another length"))
+        Err(contradiction_error(frame, "it is of a different length"))
     }
 }
 

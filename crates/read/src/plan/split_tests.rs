@@ -217,7 +217,7 @@ fn errors_name_the_damaged_field_and_its_offset() {
         (meta(fifth + 88, &[0, 0x10]), "its data is at 4096 of the .data file, which must be 12288 or more"),
         (meta(third + 88, &[0, 0, 0, 1]), "past the end of that file at 21324, at offset 416"),
         (meta(third + 88, &[0xff; 8]), "which is not a multiple of 4096"),
-        (meta(third, &[0]), "7.9.data: data of another account than in the .meta file, at offset 4096"),
+        (meta(third, &[0]), "7.9.data: data of a different account than in the .meta file, at offset 4096"),
         (data(4096 + 32, &[0]), "7.9.data: 4864 bytes of data, where the .meta file says 5000, at offset 4096"),
         (
             Box::new(|fixture| fixture.meta.truncate(fixture.meta.len() - 1)),

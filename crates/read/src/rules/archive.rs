@@ -90,7 +90,7 @@ impl<'a> ArchiveRules<'a> {
             }
             ReadFault::WrongHash { number, offset_bytes } => {
                 let place = FailurePlace::frame(Some(number), Some(offset_bytes));
-                failures.at(place).add(Rule::FrameHash, "a frame with the recorded hash", "another frame")
+                failures.at(place).add(Rule::FrameHash, "a frame with the recorded hash", "a different frame")
             }
             ReadFault::Unreadable { error, is_after_end } => self.judge_unreadable(error, is_after_end),
             ReadFault::DamagedHeader { error, offset_bytes } => {

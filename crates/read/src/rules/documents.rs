@@ -125,7 +125,7 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, failures: &FailuresAt<'_
 pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
     let Some(name) = &archive.name else {
         let expected = "snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst";
-        return failures.add(Rule::NameUnknown, expected, "another name");
+        return failures.add(Rule::NameUnknown, expected, "a different name");
     };
     if let Some(base) = name.base_slot.filter(|base| *base >= name.slot) {
         failures.add(Rule::BaseIsSlot, format!("a slot above {base}"), name.slot)?;
@@ -214,7 +214,7 @@ fn judge_client_requirements(bank: &BankFile, failures: &FailuresAt<'_>) -> Resu
     if let Some(account) = bank.invalid_vote_account {
         let expected = "a vote account that Agave can read";
         let place = FailurePlace { account: Some(account), ..failures.place.clone() };
-        FailuresAt { place, ..*failures }.add(Rule::InvalidVoteAccount, expected, "another account")?;
+        FailuresAt { place, ..*failures }.add(Rule::InvalidVoteAccount, expected, "a different account")?;
     }
     judge_breaches(&bank.breaches, failures)
 }

@@ -221,7 +221,7 @@ mod tests {
         assert_breaks(&[first, second], &[], &firedancer, &[(Rule::SharedSlot, 1)]);
         assert_breaks(&[first, second], &[], &agave, &duplicate);
         assert_breaks(&[first, second, of_slot_8], &[], &firedancer, &duplicate);
-        // A slot other than the bank's, a slot of another archive, and the same storage twice.
+        // A slot other than the bank's, a slot of a different archive, and the same storage twice.
         assert_breaks(&[storage(8, 1, 136), storage(8, 2, 136)], &[], &firedancer, &duplicate);
         assert_breaks(&[first], &[9], &firedancer, &duplicate);
         assert_breaks(&[first, first], &[], &firedancer, &duplicate);

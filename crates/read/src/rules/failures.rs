@@ -292,7 +292,7 @@ impl FailuresAt<'_> {
         self.add_error_to(rule.check(), rule, error)
     }
 
-    /// Like [`add_error`](Self::add_error), for another check than the rule's own.
+    /// Like [`add_error`](Self::add_error), for a check other than the rule's own.
     pub fn add_error_to(&self, check: Check, rule: Rule, error: &Error) -> Result<()> {
         let place = &self.place;
         let place = FailurePlace { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };

@@ -51,7 +51,7 @@ impl<'a> From<&'a ArchiveInput> for PairMember<'a> {
 ///
 /// # Errors
 /// The caller's mistake: the archives are swapped or of the same kind, or the incremental archive
-/// builds on another slot. Or `failures` refuses a broken rule.
+/// builds on a different slot. Or `failures` refuses a broken rule.
 pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &Failures) -> Result<()> {
     let is_full = |member: PairMember<'_>| member.name.map(|name| name.base_slot.is_none());
     let same_kind_error = |kind: &str| {

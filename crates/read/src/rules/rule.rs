@@ -249,7 +249,7 @@ rules! {
     NoHashesPerTick, Bank, FiredancerSpecific, AGAVE, OTHER_MAKER, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
     BankHash, Bank, Broken, ALL, SOURCE, SEEN, "the bank hash is not the hash of its parts";
     NoStakes, Bank, FiredancerSpecific, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
-    Leader, Bank, Broken, AGAVE, SOURCE, SEEN, "the bank file names another leader than the epoch stakes give its slot";
+    Leader, Bank, Broken, AGAVE, SOURCE, SEEN, "the bank file names a different leader than the epoch stakes assign to its slot";
     InvalidVoteAccount, Bank, Broken, FROM_4_3, SOURCE, SEEN, "the stakes hold a vote account that Agave cannot read";
     StatusCache, Bank, Broken, ALL, SOURCE, SEEN, "the status cache is invalid";
     NoTransactions, Bank, VersionSpecific, FIREDANCER, VERSION, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
@@ -266,14 +266,14 @@ rules! {
     DuplicateAccount, Records, Broken, ALL, SOURCE, SEEN, "an account occurs twice in one storage";
     Capitalization, State, Broken, ALL, SOURCE, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
     LatticeHash, State, Broken, AGAVE, SOURCE, SEEN, "the accounts are not those that the bank file's lattice hash covers";
-    StakesVoteAccount, State, Broken, AGAVE, SOURCE, SEEN, "the bank file's stakes hold another vote account than the state";
-    StakesRentEpoch, State, Broken, AGAVE, OTHER_PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
+    StakesVoteAccount, State, Broken, AGAVE, SOURCE, SEEN, "the bank file's stakes hold a different vote account than the state";
+    StakesRentEpoch, State, Broken, AGAVE, OTHER_PAIR, SEEN, "a vote account has a different rent epoch than in the bank file's stakes";
     // Like `StakesRentEpoch`, if one of the archives comes from Firedancer, which keeps no rent
     // epochs.
     NoRentEpoch, State, FiredancerSpecific, AGAVE, OTHER_PAIR, SEEN, "a vote account does not have the rent epoch that the bank file's stakes have, because Firedancer keeps none";
-    StakesRate, State, Broken, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
+    StakesRate, State, Broken, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has a different rate than in the state";
     StakesVoter, State, Broken, FROM_4_5, SOURCE, SEEN, "the bank file's stakes lack the vote account of a stake account";
-    StakesDelegation, State, Broken, UP_TO_4_4, SOURCE, SEEN, "the bank file's stakes hold another delegation than the state";
+    StakesDelegation, State, Broken, UP_TO_4_4, SOURCE, SEEN, "the bank file's stakes hold a different delegation than the state";
     SlotHistory, State, Broken, ALL, SOURCE, PAGE_STATUS_CACHE, "the state holds no SlotHistory sysvar that can be read";
     SlotTime, State, Broken, AGAVE, SOURCE, SEEN, "the bank file's slots are not as long as the features for shorter slots require";
     MissingStorage, Entries, Broken, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";

@@ -1,6 +1,6 @@
 //! Keeps the newest version of some accounts, in whatever order workers see the versions.
 //!
-//! A caller that passes only versions of some kind does not see a newer one of another kind, such as a
+//! A caller that passes only versions of some kind does not see a newer one of a different kind, such as a
 //! tombstone. [`NewestVersions::drop_superseded`] drops what such versions supersede.
 
 use std::collections::HashMap;

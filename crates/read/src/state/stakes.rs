@@ -2,7 +2,7 @@
 //! with the bank file's. Agave looks up each account of the stakes when it loads a snapshot.
 //!
 //! For each address, the newest version that is a vote account or a delegated stake account is kept
-//! (about 150 bytes). A newer version of another kind is not seen here:
+//! (about 150 bytes). A newer version of a different kind is not seen here:
 //! [`NewestVersions::drop_superseded`] drops the kept version once superseded records are known.
 
 use std::collections::{BTreeMap, HashSet};
@@ -87,8 +87,8 @@ impl StakeAccounts {
         for (address, delegation) in &stakes.delegations {
             let (rule, found) = match self.delegation(address) {
                 Some(found) if found == *delegation => continue,
-                Some(found) if found.is_same_stake(delegation) => (Rule::StakesRate, "another rate"),
-                Some(_) => (Rule::StakesDelegation, "another delegation"),
+                Some(found) if found.is_same_stake(delegation) => (Rule::StakesRate, "a different rate"),
+                Some(_) => (Rule::StakesDelegation, "a different delegation"),
                 None => (Rule::StakesDelegation, "no delegated stake account"),
             };
             let expected = "the delegation that the bank file's stakes hold";
@@ -107,7 +107,7 @@ impl StakeAccounts {
                     failures.at(place).add(rent_epoch_rule, account.rent_epoch, found.rent_epoch)?;
                     continue;
                 }
-                Some(_) => "another vote account",
+                Some(_) => "a different vote account",
                 None => "no vote account",
             };
             let expected = "the vote account that the bank file's stakes hold";

@@ -88,7 +88,7 @@ mod tests {
         let mut similar = CLOCK;
         similar[31] ^= 1;
         keep(similar, &[1]);
-        assert!(known.accounts().is_empty(), "the account has another address");
+        assert!(known.accounts().is_empty(), "the account has a different address");
         keep(CLOCK, &vec![1; KEPT_BYTES_MAX + 7]);
         assert_eq!(known.accounts()[&CLOCK].data.len(), KEPT_BYTES_MAX);
     }

@@ -47,7 +47,7 @@ impl Drop for HeldDir {
 }
 
 impl DirLocks {
-    /// Locks one more directory. Does nothing if `self` has locked it already, even under another path.
+    /// Locks one more directory. Does nothing if `self` has locked it already, even under a different path.
     ///
     /// # Errors
     /// Another process holds the lock or removed the directory ([`ErrorKind::InUse`]); the disk

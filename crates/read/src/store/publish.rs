@@ -129,8 +129,8 @@ impl StagedFile {
     /// Gives the file its final name.
     ///
     /// # Errors
-    /// The name is taken; the disk fails; the temporary name leads to another file, or the
-    /// directory's path to another directory.
+    /// The name is taken; the disk fails; the temporary name leads to a different file, or the
+    /// directory's path to a different directory.
     pub fn publish(mut self, name: &str) -> Result<PathBuf> {
         let path = self.dir.path_of(name);
         self.file.sync_all().or_path("write", &self.path)?;
@@ -304,7 +304,7 @@ mod tests {
         let error = StagedFile::create_for(&kept, "name").expect_err("being made");
         assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
         assert!(error.to_string().contains("is being made by"), "{error}");
-        let other = StagedFile::create_for(&kept, "other").expect("another name");
+        let other = StagedFile::create_for(&kept, "other").expect("a different name");
         first.publish("name").expect("published");
         drop(other);
         drop(StagedFile::create_for(&kept, "name").expect("not being made any more"));

@@ -130,7 +130,7 @@ impl VerifyReport {
             rule => is_refused(rule) || (asked.is_empty() && !rule.is_version_specific()),
         };
         let clients = verdicts(per_rule.keys().copied(), clients);
-        // Normal behaviour of another version gets no warning: the clients' verdicts show it.
+        // Normal behaviour of a different version gets no warning: the clients' verdicts show it.
         let is_listed = |rule: Rule| is_failure(rule) || !rule.is_version_specific();
         failures.retain(|failure| is_listed(failure.rule));
         let listed = per_rule.iter().filter(|(rule, _)| is_listed(**rule));

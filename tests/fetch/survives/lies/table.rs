@@ -104,14 +104,14 @@ pub const LIES: &[Lie] = &[
         ..PLAIN
     },
     Lie {
-        name: "another root",
-        description: "another archive than that of `--expect-root`",
+        name: "a different root",
+        description: "a different archive than that of `--expect-root`",
         flags: &["--expect-root", "ROOT"],
         runs: &[expect_run(&[other], 3, Nothing), expect_run(&[honest], 0, Right)],
         ..PLAIN
     },
     Lie {
-        name: "another root, whole",
+        name: "a different root, whole",
         description: "the same, without ranges",
         flags: &["--expect-root", "ROOT"],
         runs: &[expect_run(&[other_whole], 3, Nothing), expect_run(&[honest_without_ranges], 0, Right)],
@@ -125,8 +125,8 @@ pub const LIES: &[Lie] = &[
         ..PLAIN
     },
     Lie {
-        name: "another root is there",
-        description: "nothing: another archive than that of `--expect-root` has the name already",
+        name: "a different root is there",
+        description: "nothing: a different archive than that of `--expect-root` has the name already",
         prepare: Some(|archive, dir| fs::write(dir.join(&archive.name), &archive.other).expect("written")),
         flags: &["--expect-root", "ROOT"],
         runs: &[expect_run(&[honest], 3, AsBefore)],
@@ -203,7 +203,7 @@ pub const LIES: &[Lie] = &[
     },
     Lie {
         name: "published again",
-        description: "another archive of the name from the fifth request on",
+        description: "a different archive of the name from the fifth request on",
         flags: &["--streams", "2"],
         runs: &[expect_run(&[published_again], 0, Other)],
         ..PLAIN
@@ -250,7 +250,7 @@ pub const LIES: &[Lie] = &[
     },
     Lie {
         name: "published again and again",
-        description: "another archive at each request",
+        description: "a different archive at each request",
         runs: &[expect_run(&[published_again_and_again], 4, Nothing), expect_run(&[honest], 0, Right)],
         ..PLAIN
     },
