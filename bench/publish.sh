@@ -6,8 +6,8 @@
 #   bench/publish.sh
 #
 # Settings: SIZE (of the ledger, 1GiB), ROUNDS (3), MEMORY (256MiB), THREADS, SCRATCH (/dev/shm). Needs versitygw,
-# rclone, zstd, curl, GNU time. SCRATCH must have extended attributes, and room for the ledger and six times its
-# archive (12 GB for 4 GiB).
+# rclone, zstd, curl, GNU time. SCRATCH must have extended attributes, and space for the ledger and six
+# times its archive (12 GB for 4 GiB).
 #
 # - `publish` reads an archive in one frame, as validators up to Agave 4.2 write it. `--as-is` checks everything
 #   in it and the state, and sends the file meanwhile. rclone sends it and checks nothing, so `verify` is
@@ -98,7 +98,7 @@ done
 slotpress_timed little-as-is "${publish[@]}" --as-is --memory "$memory"
 slotpress_timed little-publish "${publish[@]}" --memory "$memory"
 slotpress_timed little-archive archive "$work/ledger" -o s3://bench/mainnet --memory "$memory"
-# Make room for the ledger that bootstrap makes.
+# Free space for the ledger that bootstrap makes.
 rm -r "$work/ledger" "$theirs"
 for round in $(seq "$rounds"); do
     echo "bootstrap: round $round of $rounds" >&2

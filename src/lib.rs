@@ -234,7 +234,7 @@ pub mod inspect {
 /// Finds archives on servers, and downloads them.
 ///
 /// `find` ranks the states that servers offer by their age at boot. `fetch` downloads archives, and
-/// resumes interrupted downloads. `open_archive_at_url` returns a [`ArchiveInput`] that is read by range
+/// resumes interrupted downloads. `open_archive_at_url` returns an [`ArchiveInput`] that is read by range
 /// requests, without a download. To read buckets, pass client options through
 /// `stores::S3Options::for_client`.
 ///

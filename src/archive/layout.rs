@@ -5,7 +5,7 @@
 //! Workers make frames independently, unless a frame starts inside an entry: then its worker must
 //! know where the next record begins. The worker of the previous frame sends this position over a
 //! [`FrameLink`] once it has walked over the record headers, long before it compresses. Workers take
-//! frames in order, so a worker waits only for a worker that has begun.
+//! frames in order, so a worker waits only for a worker that has started.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::quantity::count_of;
@@ -119,8 +119,8 @@ impl FrameClusterer {
         let mut unclustered_pieces = 0;
         parser.feed(tar, &mut |event| {
             let (offset, piece) = match event {
-                TarEvent::Begin(begun) => {
-                    entry = Some(begun);
+                TarEvent::Begin(new_entry) => {
+                    entry = Some(new_entry);
                     position = STORAGE_START;
                     return Ok(());
                 }

@@ -15,7 +15,7 @@ use super::{ArchiveOptions, HeldLedger, open_snapshot, plan_snapshot};
 /// frames and base slot. The ledger stays locked until the result is dropped.
 ///
 /// # Errors
-/// The ledger is in use, or its bank snapshot is not complete or not sound.
+/// The ledger is in use, or its bank snapshot is not complete or not valid.
 pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveInput> {
     let (snapshot, held) = open_snapshot(options, progress)?;
     let plan = plan_snapshot(snapshot, None, options, progress)?;

@@ -64,7 +64,7 @@ pub struct ArchiveOptions {
     /// Accepts a base slot whose full archive is missing, or is not the newest one. Default: false,
     /// because closed accounts may reappear on a different base.
     pub force_base: bool,
-    /// Checks to make when the archive is read back, before it gets its name. Possible only for an
+    /// Checks to make when the archive is read back, before it is renamed into place. Possible only for an
     /// archive in a directory. Default: the archive is not read back.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
@@ -165,7 +165,7 @@ impl NewArchive {
 ///
 /// # Errors
 /// - The ledger is in use.
-/// - Its bank snapshot is not complete, or not sound (bank file, status cache, version).
+/// - Its bank snapshot is not complete, or not valid (bank file, status cache, version).
 /// - Options contradict the ledger.
 /// - A disk fails, or is full.
 /// - The archive exists already: [`ErrorKind::Exists`](crate::ErrorKind::Exists).
@@ -182,7 +182,7 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
     let name = planned.name.clone();
     warn_of_whole_storages(plan.whole_storages, progress);
     progress.check()?;
-    planned.check_room(sink, progress)?;
+    planned.check_space(sink, progress)?;
 
     let encoding = &options.encoding;
     let codec = &encoding.codec;

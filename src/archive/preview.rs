@@ -42,7 +42,7 @@ impl ArchivePreview {
     ///
     /// # Errors
     /// It does not fit: [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace).
-    pub fn check_room(&self) -> Result<()> {
+    pub fn check_space(&self) -> Result<()> {
         let dir = self.path.parent().unwrap_or(Path::new(".")).to_path_buf();
         Space { dir, needed_bytes: self.estimated_bytes, free_bytes: self.free_bytes }.check()
     }
@@ -54,7 +54,7 @@ impl ArchivePreview {
 /// # Errors
 /// The same as [`archive()`](crate::archive::archive()), except for errors of writing; also if the sink
 /// is not a directory, or the sample cannot be read. A lack of space is no error here: see
-/// [`ArchivePreview::check_room`].
+/// [`ArchivePreview::check_space`].
 pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<ArchivePreview> {
     let Some(dir) = sink.dir() else {
         return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there")
@@ -81,7 +81,7 @@ struct Estimate {
 impl PlannedArchive<'_> {
     /// Fails if the estimated archive does not fit into the file system of the output directory.
     /// Compresses a sample only if the uncompressed tar would not fit.
-    pub(super) fn check_room(&self, sink: &dyn Sink, progress: &dyn Progress) -> Result<()> {
+    pub(super) fn check_space(&self, sink: &dyn Sink, progress: &dyn Progress) -> Result<()> {
         let Some(dir) = sink.dir() else { return Ok(()) };
         let mut space = Space::in_dir(dir, self.plan.tar_bytes())?;
         if space.check().is_err() {

@@ -1,5 +1,5 @@
-//! Destinations of an archive: a stream, or a directory or store, where the archive gets its name at
-//! the end.
+//! Destinations of an archive: a stream, or a directory or store, where the archive appears under its name
+//! at the end.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +15,7 @@ use slotpress_read::{StagedFile, already_exists_error, check_output_dir};
 use slotpress_stores::{Store, Upload, headers_of};
 
 /// Destination of an archive: a [`DirSink`], a [`StreamSink`] or, with the feature `stores`, a
-/// `StoreSink`. In a directory or store, the archive gets its name only when it is complete.
+/// `StoreSink`. In a directory or store, the archive appears under its name only when it is complete.
 ///
 /// This trait is sealed: no other type can implement it.
 pub trait Sink: Destination {}
@@ -54,7 +54,7 @@ pub trait Destination {
         Ok(())
     }
 
-    /// Returns the file before it gets its name; `None` for a store or a stream.
+    /// Returns the file before it is renamed into place; `None` for a store or a stream.
     fn file(&self) -> Option<&StagedFile> {
         None
     }
@@ -73,7 +73,7 @@ pub trait Destination {
     }
 }
 
-fn not_begun_error() -> Error {
+fn not_started_error() -> Error {
     Error::failed("the destination of the archive is not open")
 }
 
@@ -82,7 +82,7 @@ pub struct DirSink {
     dir: Arc<KeptDir>,
     replace: bool,
     watch: SpaceWatch,
-    begun: Option<(StagedFile, StreamWriter<File>)>,
+    unfinished: Option<(StagedFile, StreamWriter<File>)>,
 }
 
 impl DirSink {
@@ -97,7 +97,7 @@ impl DirSink {
     }
 
     pub(crate) fn from_dir(dir: Arc<KeptDir>) -> Self {
-        Self { dir, replace: false, watch: SpaceWatch::default(), begun: None }
+        Self { dir, replace: false, watch: SpaceWatch::default(), unfinished: None }
     }
 
     /// Permits replacing an archive of the same name. Without this, such an archive is an error of
@@ -134,27 +134,27 @@ impl Destination for DirSink {
             _ => StagedFile::create_in(&self.dir)?,
         };
         let writer = StreamWriter::direct(file.file().try_clone().or_path("write", file.path())?, hint);
-        self.begun = Some((file, writer));
+        self.unfinished = Some((file, writer));
         Ok(())
     }
 
     fn file(&self) -> Option<&StagedFile> {
-        self.begun.as_ref().map(|(file, _)| file)
+        self.unfinished.as_ref().map(|(file, _)| file)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let (file, writer) = self.begun.as_mut().ok_or_else(not_begun_error)?;
+        let (file, writer) = self.unfinished.as_mut().ok_or_else(not_started_error)?;
         self.watch.check_before_writing(bytes.len() as u64, file.file(), self.dir.path())?;
         writer.write_all(bytes).or_path("write", file.path())
     }
 
     fn flush(&mut self) -> Result<()> {
-        let (file, writer) = self.begun.as_mut().ok_or_else(not_begun_error)?;
+        let (file, writer) = self.unfinished.as_mut().ok_or_else(not_started_error)?;
         writer.finish().or_path("write", file.path())
     }
 
     fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {
-        let (file, _) = self.begun.take().ok_or_else(not_begun_error)?;
+        let (file, _) = self.unfinished.take().ok_or_else(not_started_error)?;
         file.replace(self.replace).publish(name).map(Some)
     }
 }
@@ -188,7 +188,7 @@ pub struct StoreSink<'a> {
     store: &'a Store,
     replace: bool,
     progress: &'a dyn Progress,
-    begun: Option<(Upload, String)>,
+    unfinished: Option<(Upload, String)>,
 }
 
 /// Limit on the data after the last frame. On mainnet, index and seek table take 6 MB.
@@ -199,7 +199,7 @@ const TAIL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 impl<'a> StoreSink<'a> {
     /// Uploads into a directory or bucket. `progress` can interrupt the upload.
     pub fn new(store: &'a Store, progress: &'a dyn Progress) -> Self {
-        Self { store, replace: false, progress, begun: None }
+        Self { store, replace: false, progress, unfinished: None }
     }
 
     /// Permits replacing an archive of the same name, as [`DirSink::replace`] does.
@@ -230,19 +230,19 @@ impl Destination for StoreSink<'_> {
         let bytes_max = bytes_max.saturating_add(bytes_max / 128).saturating_add(TAIL_BYTES_MAX);
         let headers = headers_of(name, None);
         let name = name.to_string();
-        self.begun = Some((self.store.upload(&name, &headers, bytes_max, self.replace, self.progress)?, name));
+        self.unfinished = Some((self.store.upload(&name, &headers, bytes_max, self.replace, self.progress)?, name));
         Ok(())
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.begun.as_mut().ok_or_else(not_begun_error)?.0.write(bytes, self.progress)
+        self.unfinished.as_mut().ok_or_else(not_started_error)?.0.write(bytes, self.progress)
     }
 
     fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {
-        let (mut upload, begun_name) = self.begun.take().ok_or_else(not_begun_error)?;
-        if begun_name != name {
+        let (mut upload, started_name) = self.unfinished.take().ok_or_else(not_started_error)?;
+        if started_name != name {
             return Err(Error::damaged(format!(
-                "the archive is named {begun_name}, but its content is that of {name}"
+                "the archive is named {started_name}, but its content is that of {name}"
             )));
         }
         upload.finish(self.progress)?;

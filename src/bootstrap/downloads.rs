@@ -281,7 +281,7 @@ impl World for Downloads<'_, '_> {
         if kept_bytes > 0 {
             let kept = quantity::bytes(kept_bytes);
             let of_length = length.map_or(String::new(), |length| format!(" of {}", quantity::bytes(length)));
-            progress.status(&format!("Resuming {name}: {kept}{of_length} are there"));
+            progress.status(&format!("Resuming {name}: {kept}{of_length} exist already"));
         }
         // While a restore reads a full archive, progress shows the bytes of the restore.
         let shows_bytes = context.is_fetch() || choice.name.base_slot.is_some();
@@ -344,7 +344,7 @@ fn check_length(path: &Path, stated_bytes: Option<u64>) -> Result<()> {
     {
         let path = path.escaped();
         let message = format!("{path} has {length_bytes} bytes, not the {stated} that its source states");
-        return Err(Error::damaged(message).with_hint("it was cut off or replaced: move it away"));
+        return Err(Error::damaged(message).with_hint("it was truncated or replaced: move it away"));
     }
     Ok(())
 }

@@ -161,16 +161,16 @@ pub struct BootstrapPlan {
     #[serde(serialize_with = "text::paths")]
     pub existing: Vec<PathBuf>,
     #[serde(skip)]
-    room: Result<()>,
+    space_check: Result<()>,
 }
 
 impl BootstrapPlan {
-    /// Checks that there is room for the ledger.
+    /// Checks that there is enough space for the ledger.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace) if there is not enough room.
-    pub fn check_room(&self) -> Result<()> {
-        self.room.clone()
+    /// [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace) if there is not enough space.
+    pub fn check_space(&self) -> Result<()> {
+        self.space_check.clone()
     }
 }
 
@@ -192,11 +192,11 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
     let (report, selection) = context.find_candidates()?;
     let candidate = report.require_candidate()?.clone();
     let attempt = selection.choose_archives(&candidate);
-    let Preview { space, existing, room } = preview_restore(options, &attempt, context.is_plan)?;
+    let Preview { space, existing, space_check } = preview_restore(options, &attempt, context.is_plan)?;
     let Attempt { full, incremental } = attempt;
     let kept_bytes = selection.node.kept_bytes(&full.name);
     let routes = bases::list_routes(&report);
-    Ok(BootstrapPlan { full, incremental, routes, candidate, kept_bytes, space, existing, room })
+    Ok(BootstrapPlan { full, incremental, routes, candidate, kept_bytes, space, existing, space_check })
 }
 
 /// Estimates what a restore of these archives would write, and finds what it would replace.
@@ -231,10 +231,10 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     let context = options.context(client, progress)?;
     let (report, offered) = context.find_candidates()?;
     let attempt = offered.choose_archives(report.require_candidate()?);
-    let room = preview_restore(options, &attempt, context.is_plan)?.room;
+    let space_check = preview_restore(options, &attempt, context.is_plan)?.space_check;
     // If a source may have overstated a length, the run goes on, and may try another archive.
     if !attempt.archives().any(|archive| offered.may_be_overstated(archive)) {
-        room?;
+        space_check?;
     }
     // The genesis is small, so it is fetched first: if it is wrong, no archive need be fetched.
     let genesis = context.find_genesis(&report.ranking.offers, ledger)?;

@@ -200,7 +200,7 @@ impl Selection {
     }
 
     /// Returns true if another archive is less than half as long as this one. The source may overstate
-    /// the length: if the disk has no room for it, the other archive is tried.
+    /// the length: if the disk has no space for it, the other archive is tried.
     pub fn may_be_overstated(&self, choice: &ChosenArchive) -> bool {
         let half_bytes = choice.length_bytes.unwrap_or_default() / 2;
         let is_full = choice.name.base_slot.is_none();

@@ -36,7 +36,7 @@ pub struct ArchiveArgs {
     slot: Option<u64>,
     #[command(flatten)]
     directories: DirectoryArgs,
-    /// Read the archive back, including all accounts, before it gets its name
+    /// Read the archive back, including all accounts, before it is renamed into place
     #[arg(long)]
     verify: bool,
     /// Write nothing; show the name, the estimated size, needed and free space, and what would be
@@ -89,7 +89,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         let path = preview.path.escaped();
         ui.print_report("archive_preview", &path, &preview, PREVIEW_ROWS);
         ui.say("Nothing was written.");
-        return preview.check_room();
+        return preview.check_space();
     }
     let report = new_archive.write(&mut output, ui, |sink| archive(&options, sink, ui))?;
     if let Some(report) = report {

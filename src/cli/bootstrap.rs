@@ -84,7 +84,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     if args.dry_run {
         let plan = plan_bootstrap(&client, &options, ui)?;
         print_plan(&plan, &options, ui);
-        return plan.check_room();
+        return plan.check_space();
     }
     let report = bootstrap(&client, &options, ui)?;
     print_report(&report, &options, ui);

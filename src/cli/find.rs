@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use slotpress::Result;
 use slotpress::net::{Candidate, Client, FindReport, find};
-use slotpress_base::text::cut;
+use slotpress_base::text::truncate;
 use slotpress_net::OfferPlace;
 
 use super::json::merge;
@@ -88,7 +88,7 @@ fn print_report(report: &FindReport, ui: &Ui) {
         ui.say(&format!("{refused_count} of {asked_count} servers cannot be used:"));
     }
     for (why, sources) in reasons.iter().take(REASONS_MAX) {
-        let names = cut(&sources.join(", "), 70);
+        let names = truncate(&sources.join(", "), 70);
         ui.say(&format!("{:>6}  {names}\n        {why}", sources.len()));
     }
     for note in &report.notes {

@@ -73,7 +73,7 @@ pub fn require_choice<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoi
     catalog.choice().ok_or_else(|| {
         let place = place.escaped();
         Error::failed(format!("{place} has no archive that a node would choose"))
-            .with_hint("`slotpress list` shows what is there, and why it is not usable")
+            .with_hint("`slotpress list` shows what exists, and why it is not usable")
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::Serialize;
 use slotpress::progress::{Arriving, Stage, Step};
-use slotpress_base::text::cut;
+use slotpress_base::text::truncate;
 
 use super::values;
 
@@ -241,7 +241,7 @@ impl MeterReading {
         format!("{}: {}", self.label(), self.details())
     }
 
-    /// Returns the text of [`Self::plain_line`] with a bar, cut to the width of a terminal.
+    /// Returns the text of [`Self::plain_line`] with a bar, truncated to the width of a terminal.
     pub fn bar_line(&self, columns: usize) -> String {
         let mut line = self.label() + " ";
         if let Some(percent) = self.done_percent
@@ -251,7 +251,7 @@ impl MeterReading {
             line += &format!("[{}{}] ", "#".repeat(cells), "-".repeat(BAR_CELLS - cells));
         }
         line += &self.details();
-        cut(&line, columns.saturating_sub(COLUMNS_FREE).max(1))
+        truncate(&line, columns.saturating_sub(COLUMNS_FREE).max(1))
     }
 }
 

@@ -84,7 +84,7 @@ pub struct PeersArgs {
 fn parse_max_age(text: &str) -> Result<MaxAge, String> {
     match text.trim().parse() {
         Ok(slots) => Ok(MaxAge::Slots(slots)),
-        Err(_) => values::parse_duration(text).map(MaxAge::Time).map_err(|error| error + "; a lone number is slots"),
+        Err(_) => values::parse_duration(text).map(MaxAge::Time).map_err(|error| error + "; a bare number is slots"),
     }
 }
 

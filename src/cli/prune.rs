@@ -290,8 +290,8 @@ fn make_keep_rule(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneA
         let sizes = catalog.archives().iter().map(|archive| archive.size_bytes);
         let free_bytes = Space::new(dir, 0)?.free_bytes.saturating_add(freed_bytes);
         let missing_bytes = keep_free.saturating_sub(free_bytes);
-        let room_bytes = sizes.sum::<u64>().saturating_sub(missing_bytes);
-        bytes_max = Some(room_bytes.min(bytes_max.unwrap_or(u64::MAX)));
+        let budget_bytes = sizes.sum::<u64>().saturating_sub(missing_bytes);
+        bytes_max = Some(budget_bytes.min(bytes_max.unwrap_or(u64::MAX)));
     }
     let has_counts = args.keep_full.is_some() || args.keep_incremental.is_some();
     let has_sizes = args.keep_bytes.is_some() || args.keep_free.is_some();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::values::{count_of, show_age, show_bytes, show_count, show_duration, show_rate, show_ratio};
 
 /// Formats the rows of a report. A row is a label, a colon and a template. In the template, `{name}`
-/// stands for a field, `{a/b}` for a ratio or a rate, and `{a%b}` for a percentage. A part in brackets
+/// represents a field, `{a/b}` for a ratio or a rate, and `{a%b}` for a percentage. A part in brackets
 /// is left out if one of its fields is null, 0, false or empty. A row is left out if one of its other
 /// fields is null, or if its text is empty. A count with the name of the row's label has no unit.
 pub fn fill_rows(report: &Value, rows: &[&str]) -> Vec<String> {

@@ -153,10 +153,10 @@ mod tests {
                 Cell::Boolean(is_true), Cell::Bytes(&bytes), Cell::Credits(&bytes), Cell::Integer(-1), Cell::Amount(u64::MAX),
             ];
             let row = encoded_row(&cells, None);
-            let decoded: Vec<Cell<'_>> = decode_cells(&row).collect::<Result<_>>().expect("sound");
+            let decoded: Vec<Cell<'_>> = decode_cells(&row).collect::<Result<_>>().expect("valid");
             prop_assert_eq!(format!("{decoded:?}"), format!("{cells:?}"));
             for length in 0..row.len() {
-                // A row that is cut off has fewer cells, or is an error.
+                // A row that is truncated has fewer cells, or is an error.
                 let decoded: Result<Vec<Cell<'_>>> = decode_cells(&row[..length]).collect();
                 prop_assert!(decoded.is_err() || decoded.is_ok_and(|decoded| decoded.len() < cells.len()));
             }
@@ -180,7 +180,7 @@ mod tests {
             let rows: Vec<_> =
                 keys.iter().cycle().take(4).map(|key| encoded_row(&[Cell::Address(key)], Some(&mut cache))).collect();
             for (row, text) in rows.iter().zip(texts.iter().cycle()) {
-                let cell = decode_cells(row).next().expect("a cell").expect("sound");
+                let cell = decode_cells(row).next().expect("a cell").expect("valid");
                 prop_assert!(matches!(cell, Cell::Text(decoded) if decoded == text), "{cell:?}: {text}");
             }
             prop_assert_eq!(rows[0].cmp(&rows[1]), texts[0].cmp(&texts[1]));

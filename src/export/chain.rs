@@ -49,8 +49,7 @@ pub fn check_order(ours: &Value, table: &Store, progress: &dyn Progress) -> Resu
         ))
     };
     let Some(last) = others.into_iter().max() else {
-        let message =
-            format!("{location}: changes since slot {since} must follow a state that is there, and there is none");
+        let message = format!("{location}: changes since slot {since} must follow an exported state, and none exists");
         return Err(Error::usage(message).with_hint("export the state of that slot first, or choose another output"));
     };
     let newest = read_manifest(last)?;

@@ -137,7 +137,7 @@ mod tests {
             });
             let mut expected: Vec<Vec<u8>> = expected.collect();
             expected.sort_by_key(|row| row[..45].to_vec());
-            prop_assert_eq!(found.expect("sound"), expected);
+            prop_assert_eq!(found.expect("valid"), expected);
         }
 
         #[test]

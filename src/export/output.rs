@@ -88,7 +88,7 @@ pub(super) fn manifest_slot(name: &str) -> Option<u64> {
 
 fn exists_error(location: &str) -> Error {
     Error::exists(Path::new(location))
-        .with_hint("an export never replaces files: remove what is there, or choose another output")
+        .with_hint("an export never replaces files: remove what exists, or choose another output")
 }
 
 fn file_name(file: &ExportedFile) -> &str {

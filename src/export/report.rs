@@ -59,7 +59,7 @@ pub struct Manifest {
     /// Number of accounts whose data their owner program cannot have written. They are only in the
     /// table of accounts.
     pub unparsed_accounts: u64,
-    /// Number of token accounts and mints with an extension that is cut off.
+    /// Number of token accounts and mints with an extension that is truncated.
     pub cut_off_extensions: u64,
 }
 

@@ -43,9 +43,9 @@ pub(super) fn text_cell(text: Option<&str>) -> Cell<'_> {
 }
 
 impl RowBatch {
-    /// Adds a row of the table of mints. Returns true if an extension is cut off.
+    /// Adds a row of the table of mints. Returns true if an extension is truncated.
     pub fn push_mint(&mut self, header: &RecordHeader, mint: &Mint<'_>, slot: Option<u64>) -> Result<bool> {
-        let (names, is_cut_off) = extension_names(mint.extensions);
+        let (names, is_truncated) = extension_names(mint.extensions);
         let metadata = mint.metadata();
         self.push(&[
             Cell::Address(&header.pubkey),
@@ -62,7 +62,7 @@ impl RowBatch {
             integer_cell("lamports", header.lamports, &header.pubkey)?,
             storage_slot_cell(slot, &header.pubkey)?,
         ]);
-        Ok(is_cut_off)
+        Ok(is_truncated)
     }
 
     /// Adds a row of the table of stakes. Returns false if the account cannot be parsed.

@@ -205,9 +205,9 @@ impl RowBatch {
         Ok(())
     }
 
-    /// Adds a row of the table of token accounts. Returns true if an extension is cut off.
+    /// Adds a row of the table of token accounts. Returns true if an extension is truncated.
     pub fn push_token(&mut self, header: &RecordHeader, account: &TokenAccount<'_>, slot: Option<u64>) -> Result<bool> {
-        let (names, is_cut_off) = extension_names(account.extensions);
+        let (names, is_truncated) = extension_names(account.extensions);
         let row = [
             Cell::Address(&account.mint),
             Cell::Address(&header.pubkey),
@@ -224,7 +224,7 @@ impl RowBatch {
             storage_slot_cell(slot, &header.pubkey)?,
         ];
         self.push(&row);
-        Ok(is_cut_off)
+        Ok(is_truncated)
     }
 
     pub(super) fn push(&mut self, row: &[Cell<'_>]) {
@@ -242,7 +242,7 @@ impl RowBatch {
 /// Limit on the length of an account's list of extensions: enough for each extension once.
 const EXTENSIONS_CHARS_MAX: usize = 512;
 
-/// Returns the names of extensions, and true if one is cut off.
+/// Returns the names of extensions, and true if one is truncated.
 pub(super) fn extension_names(extensions: Extensions<'_>) -> (String, bool) {
     let mut names = String::new();
     for extension in extensions {

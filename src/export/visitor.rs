@@ -169,7 +169,7 @@ impl<'a, 's> Exporter<'a, 's> {
     ) -> Result<bool> {
         let header = record.header;
         let data = record.data;
-        let is_cut_off = match (batch.table, token) {
+        let is_truncated = match (batch.table, token) {
             // With a filter of mints or wallets, only token accounts are wanted.
             (Table::Accounts, Some(TokenData::Mint(_))) if self.options.filter.selects_tokens() => return Ok(true),
             (Table::Accounts, _) => return batch.push_account(header, data, slot).map(|()| true),
@@ -182,7 +182,7 @@ impl<'a, 's> Exporter<'a, 's> {
             (Table::Programs, _) => return batch.push_program(header, data, slot),
             _ => return Ok(true),
         };
-        self.cut_off_extensions.fetch_add(u64::from(is_cut_off), Relaxed);
+        self.cut_off_extensions.fetch_add(u64::from(is_truncated), Relaxed);
         Ok(true)
     }
 }

@@ -5,7 +5,7 @@
 //! file, old and new storages) is therefore represented in proportion, and periodic content cannot
 //! coincide with the sample.
 //!
-//! The compressed size of the whole is estimated as (whole content) x (compressed bytes of the
+//! The compressed size of the input is estimated as (whole content) x (compressed bytes of the
 //! sample) / (content of the sample). The standard error follows from the differences between
 //! neighbouring frames of the sample (the successive difference estimator for one draw per group).
 //! Differences between distant parts do not matter, because every part is represented.

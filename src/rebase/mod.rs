@@ -8,8 +8,8 @@
 //! Each state is verified while its records are logged. Sorting the log by account shows the differences.
 //! Then both states are read once more: new and changed records are copied, and a tombstone is written
 //! for each account that only the old state has. The written records are added to the old state's sums,
-//! and its outdated records are subtracted. The result gets its name only if the sums then equal the
-//! sums of the new state.
+//! and its outdated records are subtracted. The result is renamed into place only if the sums then equal
+//! the sums of the new state.
 //!
 //! # Memory
 //! Half of the memory is for the log. The other half is for verifying one state after the other,

@@ -122,9 +122,9 @@ impl RebaseJob<'_> {
     fn compare(&self, spill_dir: &Path, unpacked_bytes: u64) -> Result<ComparedStates> {
         let encoding = &self.options.encoding;
         let check = &self.options.check;
-        let room_bytes = estimate_records(unpacked_bytes).saturating_mul(ITEM_BYTES);
+        let space_bytes = estimate_records(unpacked_bytes).saturating_mul(ITEM_BYTES);
         let memory_bytes = check.memory_bytes / 2;
-        let log = StateLog::new(memory_bytes, spill_dir, room_bytes)?;
+        let log = StateLog::new(memory_bytes, spill_dir, space_bytes)?;
         let progress = &without_steps(self.progress);
         let check = check.clone().mode(CheckMode::State).memory_bytes(memory_bytes);
         let check = check.temporary_dir(spill_dir.to_path_buf());
@@ -257,7 +257,7 @@ fn sum_of(bank: &BankFile) -> StateSum {
     StateSum { lattice: bank.lattice_hash.clone(), lamports: u128::from(bank.capitalization) }
 }
 
-/// Reads the written file back before it gets its name. The sums have already checked its state.
+/// Reads the written file back before it is renamed into place. The sums have already checked its state.
 fn read_back(sink: &dyn Sink, name: &ArchiveName, options: &RebaseOptions, progress: &dyn Progress) -> Result<()> {
     let Some(file) = sink.file() else { return Ok(()) };
     let check = CheckOptions::default().memory_bytes(options.check.memory_bytes);

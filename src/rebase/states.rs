@@ -100,13 +100,13 @@ pub struct StateLog {
 
 impl StateLog {
     /// Creates a log that uses at most `memory_bytes`, and then spills to `spill_dir`, where
-    /// `room_bytes` must be free.
-    pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
+    /// `space_bytes` must be free.
+    pub fn new(memory_bytes: u64, spill_dir: &Path, space_bytes: u64) -> Result<Self> {
         let mut key = [[0; 8]; 4];
         let random = Path::new("/dev/urandom");
         File::open(random).and_then(|mut file| file.read_exact(key.as_flattened_mut())).or_path("read", random)?;
-        let items = VersionLog::new(memory_bytes, spill_dir, room_bytes);
-        items.check_expected_room(memory_bytes)?;
+        let items = VersionLog::new(memory_bytes, spill_dir, space_bytes);
+        items.check_expected_space(memory_bytes)?;
         Ok(Self {
             fingerprinter: Fingerprinter::new()?,
             content_hasher: HighwayHasher::new(Key(key.map(u64::from_le_bytes))),

@@ -3,7 +3,7 @@
 //!
 //! The state of a running validator cannot be read, but the archives that it writes can be. The result
 //! equals, byte for byte, an archive that `archive` would make of the same entries in the same order. It
-//! gets its name only if the whole source is valid and matches its own name.
+//! is renamed into place only if the whole source is valid and matches its own name.
 
 mod base;
 mod input;

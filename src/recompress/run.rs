@@ -63,7 +63,7 @@ pub fn run(
     }
     let source_bytes = input.length_bytes();
     if let (Some(dir), Some(source_bytes)) = (sink.dir_path(), source_bytes) {
-        check_room(dir, source_bytes, progress)?;
+        check_space(dir, source_bytes, progress)?;
     }
     let bytes_max = source_bytes.unwrap_or_default().saturating_mul(RATIO_MAX);
     sink.begin(name.as_ref(), bytes_max, encoding.io_policy.io_hint)?;
@@ -141,9 +141,9 @@ fn check_arguments(options: &RecompressOptions, sink: &dyn Sink, checks_state: b
     Ok(())
 }
 
-/// Refuses a directory that has no room for half of the source's length, and warns if it has no room
+/// Refuses a directory that has no space for half of the source's length, and warns if it has no space
 /// for all of it. The length of the result is known only at the end.
-fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<()> {
+fn check_space(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<()> {
     Space::new(dir, source_bytes / 2)?.check()?;
     if let Err(error) = Space::new(dir, source_bytes)?.check() {
         progress.warn(&format!("{error}, if the result is as long as the source"));

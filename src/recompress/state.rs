@@ -24,7 +24,7 @@ impl RecompressJob<'_> {
         let unpacked_bytes = bytes.saturating_mul(RATIO_UPPER_ESTIMATE);
         let memory_bytes = self.options.check.memory_bytes;
         let accounts = StateBuilder::new(memory_bytes, &spill_dir, unpacked_bytes)?;
-        accounts.log.check_expected_room(memory_bytes)?;
+        accounts.log.check_expected_space(memory_bytes)?;
         Ok(accounts)
     }
 

@@ -33,7 +33,7 @@ pub enum ArchiveCopy {
 }
 
 impl ArchiveCopy {
-    /// Chooses how a file gets into `dir`; `None` if it is there already. Clones it if the file
+    /// Chooses how a file gets into `dir`; `None` if it exists already. Clones it if the file
     /// system can; otherwise it will be copied later. With `move_archives`, it will be renamed.
     /// Never makes a hard link: Firedancer aborts on one, and reuses the inode later.
     pub fn from_file(archive: &OpenArchive, dir: &Arc<KeptDir>, move_archives: bool) -> Result<Option<Self>> {
@@ -84,7 +84,7 @@ impl ArchiveToRestore {
 
     /// Copies the archive if it was not cloned, and gives it its name and owner. If the same archive is
     /// already in the directory, uses that one. Returns the final path. An archive that is to be renamed
-    /// is there only after `moves` has run.
+    /// exists only after `moves` has run.
     ///
     /// # Errors
     /// The directory has another archive of this name, or the disk fails.

@@ -148,15 +148,15 @@ struct Journal {
 pub struct Moves {
     dir: Arc<KeptDir>,
     planned: Vec<Move>,
-    /// For each move that was begun, whether it replaced an empty directory.
-    begun: Vec<bool>,
+    /// For each move that was started, whether it replaced an empty directory.
+    started: Vec<bool>,
     placed: Vec<(String, u64)>,
     is_finished: bool,
 }
 
 impl Moves {
     pub fn new(dir: &Arc<KeptDir>, planned: Vec<Move>) -> Self {
-        Self { dir: dir.clone(), planned, begun: Vec::new(), placed: Vec::new(), is_finished: false }
+        Self { dir: dir.clone(), planned, started: Vec::new(), placed: Vec::new(), is_finished: false }
     }
 
     pub fn add_partial(&mut self, dir: &PartialDir, parent: &Arc<KeptDir>, to: (&Arc<KeptDir>, &str)) -> Result<()> {
@@ -183,8 +183,8 @@ impl Moves {
         self.write_journal()?;
         for (index, planned) in self.planned.iter().enumerate() {
             // A move that fails halfway is undone, too.
-            self.begun.push(false);
-            self.begun[index] = planned.run()?;
+            self.started.push(false);
+            self.started[index] = planned.run()?;
         }
         Ok(())
     }
@@ -223,8 +223,8 @@ impl Drop for Moves {
             return;
         }
         // If undoing fails, the journal stays for the next run.
-        let mut begun = self.planned.iter().zip(&self.begun).rev();
-        if begun.try_for_each(|(planned, replaced_empty)| planned.undo(*replaced_empty)).is_ok() {
+        let mut started = self.planned.iter().zip(&self.started).rev();
+        if started.try_for_each(|(planned, replaced_empty)| planned.undo(*replaced_empty)).is_ok() {
             let _ = self.dir.remove_file(JOURNAL_NAME);
         }
         for (name, inode) in &self.placed {

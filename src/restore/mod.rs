@@ -242,11 +242,11 @@ impl RestoreJob<'_> {
         let unpacked_bytes = estimate_unpacked_bytes(archives, RATIO_UPPER_ESTIMATE);
         let spill_dir = check.spill_dir(Some(self.target.snapshots_dir.path()));
         let accounts = StateBuilder::new(memory_bytes, &spill_dir, unpacked_bytes)?;
-        accounts.log.check_expected_room(memory_bytes)?;
+        accounts.log.check_expected_space(memory_bytes)?;
         Ok(accounts)
     }
 
-    /// Refuses to restore if the smallest possible content of the archives has no room, and warns if
+    /// Refuses to restore if the smallest possible content of the archives does not fit, and warns if
     /// their usual content has none. Without an index, the exact size is known only at the end.
     fn check_space(self, archives: &[ArchiveToRestore]) -> Result<()> {
         let archives_bytes = archives.iter().map(ArchiveToRestore::bytes_to_copy).sum();

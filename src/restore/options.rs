@@ -14,7 +14,7 @@ pub enum ExistingState {
     /// Refuses to restore over it.
     #[default]
     Refuse,
-    /// Moves the old state aside when the new one is complete. There must be room for both.
+    /// Moves the old state aside when the new one is complete. There must be space for both.
     MoveAside,
 }
 

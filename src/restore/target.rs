@@ -91,8 +91,8 @@ pub struct Preview {
     pub space: Vec<Space>,
     /// Paths of an existing state that would be moved aside.
     pub existing: Vec<PathBuf>,
-    /// An error if there is no room.
-    pub room: Result<()>,
+    /// An error if there is not enough space.
+    pub space_check: Result<()>,
 }
 
 /// Checks that the target holds no ledger. Ignores files that a killed restore left.
@@ -166,11 +166,11 @@ impl Preview {
         let nearest = accounts_dirs.iter().map(|path| open_nearest(path));
         let nearest = nearest.collect::<Result<Vec<_>>>()?;
         let space = needed_spaces(&nearest, &*open_nearest(paths.snapshots_dir())?, bytes)?;
-        let room = space.iter().try_for_each(Space::check);
+        let space_check = space.iter().try_for_each(Space::check);
         let dirs = snapshots_dir.iter().chain(&accounts);
-        let room = room.map_err(|error| old.hint_at_old_states(error, dirs));
+        let space_check = space_check.map_err(|error| old.hint_at_old_states(error, dirs));
         let existing = old.moves.iter().map(Move::source_path).collect();
-        Ok(Self { space, existing, room })
+        Ok(Self { space, existing, space_check })
     }
 }
 

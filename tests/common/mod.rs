@@ -85,7 +85,7 @@ pub fn expected_facts(chain: &str, slot: u64) -> serde_json::Value {
 }
 
 /// Makes a directory that is removed at the end of the test: in TEST_DISK, or in memory if there is
-/// room, because syncing to a disk would take most of the time, or in the system's temporary directory.
+/// space, because syncing to a disk would take most of the time, or in the system's temporary directory.
 pub fn temp_dir() -> TempDir {
     const ROOM_BYTES: u64 = 2 << 30;
     let memory = Path::new("/dev/shm");
@@ -320,7 +320,7 @@ pub fn archive(ledger: &Path, out: &Path, flags: &[&str]) -> PathBuf {
 /// Copies an archive of slotpress into a directory of `dir`, without its index. Returns the path of
 /// the copy.
 pub fn copy_without_index(archive: &Path, dir: &Path) -> PathBuf {
-    let tail = Tail::read(&LocalFile::open(archive).expect("opened")).expect("sound").expect("an index");
+    let tail = Tail::read(&LocalFile::open(archive).expect("opened")).expect("valid").expect("an index");
     let end = tail.frames.last().expect("a frame").end_bytes();
     let copy = dir.join("without-index").join(name(archive));
     fs::create_dir_all(copy.parent().expect("a parent")).expect("made");
@@ -398,7 +398,7 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Waits until a child has installed its handler for a signal. slotpress installs the handler for
-/// SIGXFSZ last, so once this handler is there, all are.
+/// SIGXFSZ last, so once this handler is installed, all are.
 pub fn wait_for_handler(child: &std::process::Child, signal: rustix::process::Signal) {
     wait_for("the handler of a signal", || {
         let status =

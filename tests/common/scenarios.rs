@@ -55,7 +55,7 @@ const MEMORY: &str = "64MiB";
 /// The stages of a run, in their order.
 pub const STAGES: &[&str] = &["before writing", "writing", "syncing", "renaming", "after the last rename"];
 
-/// The stages of a run that fetches archives one after the other.
+/// The stages of a run that fetches archives one after another.
 #[cfg(feature = "net")]
 const STAGES_OF_FETCH: &[&str] =
     &["asking", "fetching", "writing the journal", "naming an archive", "after the last archive"];

@@ -29,7 +29,7 @@ pub enum Fate {
     Renames,
     /// The same as `Renames`, with a slot that no chain has reached.
     Invents,
-    /// The source states a length for which no disk has room.
+    /// The source states a length for which no disk has space.
     Overstates,
 }
 

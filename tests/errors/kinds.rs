@@ -32,7 +32,7 @@ fn restore_error_kind(ledger: &Path) -> ErrorKind {
     error_kind(restore(&RestoreOptions::new(fixture(FULL_26), ledger), &NoProgress))
 }
 
-/// The disk is too small for the plan, or the file system has room but no more files.
+/// The disk is too small for the plan, or the file system has space but no more files.
 #[test]
 fn a_full_disk_has_its_own_kind() {
     needs!("sys_admin", "mount", "umount");

@@ -8,9 +8,9 @@ use crate::common::listed::objects;
 use crate::common::served::{ServeProcess, two_archives};
 use crate::common::{screen, *};
 
-/// The archive has one frame, and is cut off at several lengths.
+/// The archive has one frame, and is truncated at several lengths.
 #[test]
-fn cut_archives_are_not_listed() {
+fn truncated_archives_are_not_listed() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     for length in [0, 1, bytes.len() / 3, bytes.len() - 1, bytes.len()] {
         let dir = two_archives();

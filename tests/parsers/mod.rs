@@ -129,7 +129,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Changes of an input: new bytes at some places, and the place at which the input is cut off, if any.
+/// Changes of an input: new bytes at some places, and the place at which the input is truncated, if any.
 #[derive(Clone, Debug)]
 struct Changes {
     bytes: Vec<(prop::sample::Index, u8)>,

@@ -130,7 +130,7 @@ pub fn check_bank_file(bytes: &[u8]) {
             // Agave up to 4.0 writes no block id, so a file may also end before the flag of the block id.
             let block_id_bytes = if bank.block_id.is_some() { 33 } else { 1 };
             if parse_bank_file(fields(&bytes[..end]), &mut |_| Ok(())).is_ok() {
-                assert_eq!(bytes.len() - end, block_id_bytes, "a file that is cut off parses");
+                assert_eq!(bytes.len() - end, block_id_bytes, "a file that is truncated parses");
             }
         }
     }

@@ -223,7 +223,7 @@ fn the_modification_time_decides_what_is_old() {
     }
 }
 
-/// Files that are cut off or are not archives, with names of full archives newer than a good one, are
+/// Files that are truncated or are not archives, with names of full archives newer than a good one, are
 /// shown as unusable. They do not count as kept, and are removed on request.
 #[test]
 fn unusable_archives_do_not_count_as_kept() {
@@ -294,7 +294,7 @@ fn unfinished_downloads_are_shown_and_removed_on_request() {
         let printed = print(arguments);
         assert!(printed.contains(&partial_path), "{printed}");
         assert!(printed.contains("KiB"), "{printed}");
-        assert!(!printed.contains("so far"), "the room is reserved at the start: {printed}");
+        assert!(!printed.contains("so far"), "the space is reserved at the start: {printed}");
         assert!(partial.exists());
     }
     let held = fs::File::open(&partial).expect("opened");

@@ -145,9 +145,9 @@ fn add_frames(corpus: &mut Corpus) {
     corpus.add_archive("zeros after the end", [good.as_slice(), &[0; 4096]].concat());
     corpus.add_archive("another archive after the end", [good.as_slice(), good.as_slice()].concat());
     for tenth in 1..10 {
-        corpus.add_archive(format!("cut off after {tenth}0 %"), good[..good.len() * tenth / 10].to_vec());
+        corpus.add_archive(format!("truncated after {tenth}0 %"), good[..good.len() * tenth / 10].to_vec());
     }
-    corpus.add_archive("cut off by a byte", good[..good.len() - 1].to_vec());
+    corpus.add_archive("truncated by a byte", good[..good.len() - 1].to_vec());
     for offset in (100..good.len() - 20_000).step_by(good.len() / 11) {
         let mut bytes = good.clone();
         bytes[offset] ^= 0x10;
@@ -436,7 +436,7 @@ fn add_bank_fields(corpus: &mut Corpus) {
     type Alter = fn(&mut [u8], &BankOffsets, usize);
     let fields: [(&str, Alter); 6] = [
         ("a parent of its own slot", |bank, offsets, _| bank[offsets.hash + 64] = 26),
-        ("a tick too few", |bank, _, after_forks| bank[after_forks + 8] -= 1),
+        ("one tick too few", |bank, _, after_forks| bank[after_forks + 8] -= 1),
         ("a tick height of a different slot", |bank, _, after_forks| bank[after_forks + 32] ^= 64),
         ("more blocks than slots", |bank, _, _| {
             let offset = StakesOffsets::find(bank).leader - 8;
@@ -536,7 +536,7 @@ fn add_leaders_and_stakes(corpus: &mut Corpus) {
     add_altered("a vote account of a different owner", &|content, offsets| {
         content[offsets.vote_account + 56 + offsets.vote_data_bytes] ^= 1
     });
-    add_altered("a vote account too few", &|content, offsets| {
+    add_altered("one vote account too few", &|content, offsets| {
         content[offsets.vote_account - 8] -= 1;
         content.drain(offsets.vote_account..offsets.vote_account + 56 + offsets.vote_data_bytes + 32 + 1 + 8);
     });
@@ -546,7 +546,7 @@ fn add_leaders_and_stakes(corpus: &mut Corpus) {
     add_altered("a delegation's activation epoch", &|content, offsets| content[offsets.delegation + 72] ^= 1);
     add_altered("a delegation's deactivation epoch", &|content, offsets| content[offsets.delegation + 80] ^= 1);
     add_altered("a delegation's rate", &|content, offsets| content[offsets.delegation + 88] ^= 1);
-    add_altered("a delegation too few", &|content, offsets| {
+    add_altered("one delegation too few", &|content, offsets| {
         content[offsets.delegation - 8] -= 1;
         content.drain(offsets.delegation..offsets.delegation + 96);
     });
@@ -636,7 +636,7 @@ fn add_records(corpus: &mut Corpus) {
     corpus.add_altered_storage("executable 2", |content| content[96] = 2);
     corpus.add_altered_storage("data length one more", |content| content[8] += 1);
     corpus.add_altered_storage("data length of 2^40", |content| content[13] = 1);
-    corpus.add_altered_storage("the last record cut off", |content| {
+    corpus.add_altered_storage("the last record truncated", |content| {
         let last = record_ranges(content).pop().expect("a record");
         content.truncate(last.start + 100);
     });

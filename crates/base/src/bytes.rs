@@ -55,7 +55,7 @@ pub fn copy_at_most(from: &[u8], to: &mut [u8]) -> usize {
     count
 }
 
-/// Returns `N` bytes of an array from `AT` on. Does not compile if the array is too short.
+/// Returns `N` bytes of an array, starting at `AT`. Does not compile if the array is too short.
 pub fn array_at<const AT: usize, const N: usize, const LENGTH: usize>(bytes: &[u8; LENGTH]) -> [u8; N] {
     const { assert!(matches!(LENGTH.checked_sub(AT), Some(rest_bytes) if N <= rest_bytes)) };
     bytes.get(AT..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])

@@ -23,7 +23,7 @@ pub enum ErrorKind {
     /// Any other error (exit code 1): a disk fails, a ledger is not complete, memory runs out, a
     /// server refuses permanently. Message and hint are for an operator.
     Failed,
-    /// There is no room (exit code 1): the file system is full or nearly full, a quota is used up,
+    /// There is not enough space (exit code 1): the file system is full or nearly full, a quota is used up,
     /// or the output would not fit, which is often known before a byte is written. Free some space,
     /// or choose another directory. The next call continues with bytes that were fetched.
     NoSpace,
@@ -42,7 +42,7 @@ pub enum ErrorKind {
     /// another source. `verify::Failure::from_error` has the broken rule, entry and account, and
     /// [`Error::offset_bytes`] the place in the file, as far as they are known.
     Damaged,
-    /// The archive is sound, but Agave does not load it (exit code 1): only Firedancer does, or Agave
+    /// The archive is valid, but Agave does not load it (exit code 1): only Firedancer does, or Agave
     /// does not read its compression. Take another archive, or recompress this one.
     Unsupported,
     /// The network or a server failed (exit code 4). The same call may succeed later. It continues
@@ -138,7 +138,7 @@ impl Error {
         let open_error = Self::io("open", path, error);
         match error.kind() {
             io::ErrorKind::NotFound => Self { kind: ErrorKind::Missing, ..open_error }
-                .with_hint("validators delete old archives: list the directory again for those that are there now"),
+                .with_hint("validators delete old archives: list the directory again for those that exist now"),
             _ => open_error,
         }
     }

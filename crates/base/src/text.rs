@@ -19,7 +19,7 @@ fn is_control(c: char) -> bool {
 }
 
 /// Returns the beginning of a text on one line. Control characters become `\u{FFFD}`, and `…` ends
-/// a text that was cut.
+/// a text that was truncated.
 pub fn one_line(text: &str) -> String {
     let mut chars = text.chars().map(|c| if is_control(c) { char::REPLACEMENT_CHARACTER } else { c });
     let mut line: String = chars.by_ref().take(QUOTED_CHARS_MAX).collect();
@@ -86,7 +86,7 @@ impl<P: AsRef<Path> + ?Sized> EscapePath for P {
 }
 
 /// Returns the first characters of a text. If more follow, the last one is `…`.
-pub fn cut(text: &str, chars_max: usize) -> String {
+pub fn truncate(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_string(),
         Some(_) => text.chars().take(chars_max.saturating_sub(1)).chain((chars_max > 0).then_some('…')).collect(),
@@ -160,7 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut() {
-        assert_eq!((cut("four", 4), cut("fours", 4), cut("x", 0)), ("four".into(), "fou…".into(), String::new()));
+    fn long_text_is_truncated() {
+        assert_eq!(
+            (truncate("four", 4), truncate("fours", 4), truncate("x", 0)),
+            ("four".into(), "fou…".into(), String::new())
+        );
     }
 }

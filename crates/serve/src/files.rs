@@ -289,7 +289,7 @@ mod tests {
         assert!(shared.windows.lock().readers.is_empty());
         // The file is truncated while it is read.
         let reader = RangeReader::new(shared.clone(), 0..content.len() as u64);
-        File::options().write(true).open(&path).expect("opened").set_len(10).expect("cut");
+        File::options().write(true).open(&path).expect("opened").set_len(10).expect("truncated");
         assert!(reader.read(0, &mut vec![0; 1000]).is_err());
         drop((shared, reader));
         open();

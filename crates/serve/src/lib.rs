@@ -163,7 +163,7 @@ pub enum ServeEvent {
         /// Number of archives that are served.
         archives: usize,
     },
-    /// A transfer has ended, complete or cut off.
+    /// A transfer has ended, complete or cut short.
     Finished(TransferReport),
     /// A request was answered without a transfer, or a connection was refused.
     Answered(AnsweredRequest),

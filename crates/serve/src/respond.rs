@@ -14,7 +14,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use rustix::fs::Stat;
-use slotpress_base::text::{cut, json};
+use slotpress_base::text::{json, truncate};
 use slotpress_base::{KeptDir, clock, range_bytes};
 use slotpress_format::GENESIS_ARCHIVE_NAME;
 use slotpress_format::archive::listing;
@@ -117,7 +117,7 @@ impl Exchange<'_> {
         self.server.metrics.count_response(status);
         if let Content::Bytes(bytes) = response.body() {
             let request = format!("{} {}", self.request.method, self.request.uri.path());
-            let request = cut(&request, LOGGED_CHARS_MAX);
+            let request = truncate(&request, LOGGED_CHARS_MAX);
             self.server.log_answer(self.client.ip(), request, status, bytes.len() as u64);
         }
         response
@@ -218,7 +218,7 @@ impl Exchange<'_> {
         let mut response = versioned_reply(status, &version);
         response = with_header(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
         response = with_header(response, CONTENT_TYPE, served.content_type);
-        // A proxy that compresses or cuts the file would invalidate its entity tag.
+        // A proxy that compresses or truncates the file would invalidate its entity tag.
         response = with_header(response, CACHE_CONTROL, "no-transform");
         if status == StatusCode::PARTIAL_CONTENT {
             let last = range.end.saturating_sub(1);

@@ -67,7 +67,7 @@ fn serialize_address<S: Serializer>(client: &SocketAddr, serializer: S) -> Resul
 pub struct AnsweredRequest {
     /// Address of the client.
     pub client: IpAddr,
-    /// Method and path of the request, cut to 256 characters; empty for a refused connection.
+    /// Method and path of the request, truncated to 256 characters; empty for a refused connection.
     pub request: String,
     /// HTTP status of the response.
     pub status: u16,

@@ -23,7 +23,7 @@ use crate::{StoreOptions, Target, Upload, UploadState};
 pub fn headers_of(name: &ArchiveName, root: Option<ArchiveRoot>) -> Attributes {
     let mut headers = Attributes::from_iter([
         (Attribute::ContentType, name.compression.content_type()),
-        // A proxy that compresses or cuts the file would invalidate its entity tag.
+        // A proxy that compresses or truncates the file would invalidate its entity tag.
         (Attribute::CacheControl, "public, max-age=31536000, immutable, no-transform"),
     ]);
     if let Some(root) = root {

@@ -160,7 +160,7 @@ struct PartsUpload {
     length_bytes: u64,
     /// Bytes of the part that is being filled.
     part_buffer: Vec<u8>,
-    /// Number of parts that were begun, including those of an earlier process.
+    /// Number of parts that were started, including those of an earlier process.
     started_parts: usize,
     sending: JoinSet<SentPart>,
     /// Set to true when no part may be sent any more.

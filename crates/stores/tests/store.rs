@@ -114,7 +114,7 @@ fn count_stored_parts(upload: &mut Upload) -> Option<usize> {
 fn assert_large_files_appear_whole(store: &Store) {
     let bytes = random_bytes(5 * PART_BYTES_MIN as usize / 2);
     let upload = |replace| store.upload("large", &Attributes::new(), 1 << 30, replace, &NoProgress);
-    let mut first = upload(false).expect("begun");
+    let mut first = upload(false).expect("started");
     for piece in bytes.chunks(1_000_003) {
         first.write(piece, &NoProgress).expect("written");
         assert!(store.list(&NoProgress).expect("listed").is_empty());
@@ -129,13 +129,13 @@ fn assert_large_files_appear_whole(store: &Store) {
     source.read_exact_at(&mut all, 0).expect("read");
     assert!(all == bytes);
     assert_eq!(upload(false).expect_err("there").kind(), ErrorKind::Exists);
-    let mut dropped = upload(true).expect("begun");
+    let mut dropped = upload(true).expect("started");
     dropped.write(&bytes, &NoProgress).expect("written");
     // A store may keep a part that is in flight while its upload is aborted.
     wait_for("both parts", || count_stored_parts(&mut dropped).is_none_or(|parts| parts == 2));
     drop(dropped);
     assert_eq!(store.list(&NoProgress).expect("listed").len(), 1);
-    upload(true).expect("begun").finish(&NoProgress).expect("an empty one");
+    upload(true).expect("started").finish(&NoProgress).expect("an empty one");
     assert_eq!(store.stat("large", &NoProgress).expect("asked").expect("there").length_bytes, 0);
     assert!(store.open_source("gone", CancelToken::default()).is_err());
 }
@@ -182,7 +182,7 @@ fn another_process_resumes_after_the_stored_parts() {
     let gateway = Gateway::start();
     let store = open_store(&gateway);
     let bytes = random_bytes(5 * PART_BYTES_MIN as usize + 5);
-    let mut first = store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress).expect("begun");
+    let mut first = store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress).expect("started");
     first.write(&bytes[..3 * PART_BYTES_MIN as usize], &NoProgress).expect("written");
     wait_for("the third part", || count_stored_parts(&mut first) == Some(3));
     let kept = serde_json::to_string(&first.keep(&Error::interrupted()).expect("kept")).expect("JSON");
@@ -226,7 +226,7 @@ fn an_upload_whose_completion_fails_can_be_resumed() {
         // The last part is shorter than the others.
         let bytes = random_bytes(2 * PART_BYTES_MIN as usize + 5);
         let store = open_store_with(&store_options(&gateway).give_up_after(Duration::from_millis(300)));
-        let mut first = store.upload("large", &Attributes::new(), 1 << 30, true, &NoProgress).expect("begun");
+        let mut first = store.upload("large", &Attributes::new(), 1 << 30, true, &NoProgress).expect("started");
         first.write(&bytes, &NoProgress).expect("written");
         gateway.fail(&requests, usize::MAX, fault_kind);
         let error = first.finish(&NoProgress).expect_err(&context);
@@ -249,7 +249,7 @@ fn an_upload_with_a_lost_part_cannot_be_resumed() {
     let gateway = Gateway::start();
     let store = open_store(&gateway);
     let bytes = random_bytes(2 * PART_BYTES_MIN as usize + 5);
-    let mut first = store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress).expect("begun");
+    let mut first = store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress).expect("started");
     first.write(&bytes, &NoProgress).expect("written");
     wait_for("two parts", || count_stored_parts(&mut first) == Some(2));
     let mut state = first.keep(&Error::interrupted()).expect("kept");
@@ -307,7 +307,7 @@ fn an_upload_outlives_failures_of_a_store() {
     gateway.fail(&["POST ", "uploadId="], 1, FaultKind::AnswerLost);
     let bytes = random_bytes(3 * PART_BYTES_MIN as usize);
     let warnings = Warnings::default();
-    let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("begun");
+    let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("started");
     upload.write(&bytes, &warnings).expect("written");
     upload.finish(&warnings).expect("finished");
     assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
@@ -461,7 +461,7 @@ fn an_interrupted_upload_leaves_nothing() {
     let store = open_store(&gateway);
     gateway.fail(&["partNumber=2&"], usize::MAX, FaultKind::Refused(503, "SlowDown"));
     let warnings = Warnings::default();
-    let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("begun");
+    let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("started");
     upload.write(&random_bytes(3 * PART_BYTES_MIN as usize), &warnings).expect("written");
     wait_for("a refusal", || gateway.count_requests(&["partNumber=2&"]) > 0);
     warnings.stop.cancel();

@@ -11,7 +11,7 @@ pub const VOTE_BYTES: u64 = 3762;
 #[derive(Clone, Debug, PartialEq)]
 pub struct SynthDelegation {
     pub stake_account: [u8; 32],
-    /// Number of the vote account. Vote accounts with numbers from `StakeCounts::voters` on have been closed.
+    /// Number of the vote account. Vote accounts with numbers >= `StakeCounts::voters` have been closed.
     pub voter: u64,
     pub lamports: u64,
     pub activation_epoch: u64,

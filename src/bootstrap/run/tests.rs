@@ -18,7 +18,7 @@ mod worlds;
 
 use worlds::{Fate, RandomWorld};
 
-/// Limit on begun downloads, far above what any world needs: an archive can fail once alone and once with
+/// Limit on started downloads, far above what any world needs: an archive can fail once alone and once with
 /// each other archive, and the sources are asked again only a few times.
 const BEGUN_MAX: usize = 1_000;
 
@@ -154,7 +154,7 @@ impl World for SimulatedWorld {
                 Some(FaultReason::PublishedAgain)
             }
             Fate::Fails => Some(FaultReason::Unusable(Vec::new())),
-            // The disk has no room for the stated length.
+            // The disk has no space for the stated length.
             Fate::Overstates if !is_local && selection.may_be_overstated(choice) => {
                 Some(FaultReason::Unusable(Vec::new()))
             }

@@ -20,7 +20,7 @@ use crate::cli::ui::Ui;
 use crate::cli::values;
 
 const TIMES_NOTE: &str = "Time until storages are on the node's disk; the validator's own start, equal at all \
-    levels, is not included. Streaming: all stages at once; store and forward: one after the other.";
+    levels, is not included. Streaming: all stages at once; store and forward: one after another.";
 
 /// Find the level with which nodes start soonest over a link
 ///

@@ -158,7 +158,7 @@ fn make_advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice
 fn describe_estimate(row: &LevelRow) -> Option<String> {
     let size = quantity::bytes(row.estimated_output_bytes?);
     let error = quantity::percent(row.size_error_percent?);
-    Some(format!("the whole becomes {size} ± {error}"))
+    Some(format!("estimated total: {size} ± {error}"))
 }
 
 #[cfg(test)]

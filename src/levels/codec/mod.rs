@@ -289,7 +289,7 @@ fn decode_blocks(mut frame: &[u8], content: &mut [u8]) -> Result<usize, String> 
         let header = u32::from_le_bytes(*header);
         let is_uncompressed = header & UNCOMPRESSED_FLAG != 0;
         let length = (header & !UNCOMPRESSED_FLAG) as usize;
-        let (block, rest) = rest.split_at_checked(length).ok_or("it is cut off")?;
+        let (block, rest) = rest.split_at_checked(length).ok_or("it is truncated")?;
         let (checksum, rest) = rest.split_first_chunk::<4>().ok_or("its checksum is missing")?;
         if XxHash32::oneshot(0, block) != u32::from_le_bytes(*checksum) {
             return Err("its checksum is wrong".to_string());
@@ -304,7 +304,7 @@ fn decode_blocks(mut frame: &[u8], content: &mut [u8]) -> Result<usize, String> 
         frame = rest;
     }
     if !frame.is_empty() {
-        return Err("it is cut off".to_string());
+        return Err("it is truncated".to_string());
     }
     Ok(filled)
 }

@@ -6,7 +6,7 @@
 //! level overtakes another, and [`recommend`] chooses. All of them compute from rows of measured levels,
 //! without I/O. `docs/levels.md` describes the model and its validation.
 //!
-//! Store and forward runs the stages one after the other: the time is their sum. Streaming runs
+//! Store and forward runs the stages one after another: the time is their sum. Streaming runs
 //! them at once: the time is that of the slowest stage, plus fill and drain, which is a frame's
 //! time in each other stage. The stages buffer next to nothing, so the slow start of the link
 //! delays all of them: its two round trips, and its ramp up to the rate of the slowest stage,
@@ -133,7 +133,7 @@ impl StageSeconds {
     }
 }
 
-/// Timing of the stages: all at once, or one after the other.
+/// Timing of the stages: all at once, or one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferMode {

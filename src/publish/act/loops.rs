@@ -48,7 +48,7 @@ pub fn rebase_archives(run: &PublishRun<'_>) {
 }
 
 /// Checks and recompresses a pinned archive. Fails with
-/// [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
+/// [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not valid.
 fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
     let pins = &run.pins;
     let progress = run.progress;

@@ -216,13 +216,13 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let archive = &ready.archive;
         let name = archive.name.to_string();
         let key = self.store.location_of(&name);
-        if let Some(begun) = self.run.journal.read(|entries| entries.uploads.get(&key).cloned()) {
-            if begun.archive_tag == archive.etag()
-                && let Some(upload) = self.store.resume(&name, &begun.state, archive.size_bytes)?
+        if let Some(unfinished) = self.run.journal.read(|entries| entries.uploads.get(&key).cloned()) {
+            if unfinished.archive_tag == archive.etag()
+                && let Some(upload) = self.store.resume(&name, &unfinished.state, archive.size_bytes)?
             {
                 return Ok(upload);
             }
-            self.store.abort(&name, &begun.state, self.run.progress)?;
+            self.store.abort(&name, &unfinished.state, self.run.progress)?;
         }
         let mut headers = headers_of(&archive.name, archive.hashes.map(|hashes| hashes.root));
         let label = state_check_label(archive);
@@ -281,8 +281,8 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
 fn no_room_error(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::NoSpace => error.with_place("the archives that stay leave no room for the next one").with_hint(
-            "keep fewer archives, days, weeks or epochs, or set a shorter grace; or give the target more room",
+        ErrorKind::NoSpace => error.with_place("the archives that stay leave no space for the next one").with_hint(
+            "keep fewer archives, days, weeks or epochs, or set a shorter grace; or give the target more space",
         ),
         _ => error,
     }

@@ -171,7 +171,7 @@ impl Simulation<'_> {
             !(actions.quarantine.is_empty() && actions.unpin.is_empty() && actions.delete.is_empty());
         for DamagedArchive { name, file, .. } in actions.quarantine {
             self.act()?;
-            assert!(self.damaged.contains(&key_of(&name)), "a sound archive was refused");
+            assert!(self.damaged.contains(&key_of(&name)), "a valid archive was refused");
             self.pinned.remove(&key_of(&name));
             self.refused.insert(key_of(&name), (name, file));
         }
@@ -384,7 +384,7 @@ impl Simulation<'_> {
         Some(())
     }
 
-    /// Checks that archives in an index exist and are sound, and that no target has lost its last
+    /// Checks that archives in an index exist and are valid, and that no target has lost its last
     /// full archive.
     fn check(&self, had_full: &mut [bool]) {
         for (target, had_full) in self.targets.iter().zip(had_full) {
@@ -396,7 +396,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Checks that each target has the newest sound archives that still exist, and that no files
+    /// Checks that each target has the newest valid archives that still exist, and that no files
     /// are left over.
     fn check_end(&self, seed: u64) {
         let is_good = |key: &&ArchiveKey| !self.damaged.contains(key);

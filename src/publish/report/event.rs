@@ -31,7 +31,7 @@ pub enum PublishEvent {
         name: ArchiveName,
     },
     /// An archive was left out: it is being written, it cannot be pinned or rebased, no current client
-    /// loads it, or there is no room.
+    /// loads it, or there is not enough space.
     Skipped {
         #[serde(flatten, serialize_with = "serialize_name_and_parts")]
         name: ArchiveName,

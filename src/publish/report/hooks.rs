@@ -1,4 +1,4 @@
-//! Runs the operator's programs (hooks), one after the other. Only the end of the run waits for them.
+//! Runs the operator's programs (hooks), one after another. Only the end of the run waits for them.
 
 use std::collections::VecDeque;
 use std::os::unix::process::CommandExt;

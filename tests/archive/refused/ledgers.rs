@@ -202,12 +202,12 @@ fn missing_storages_are_refused() {
 }
 
 #[test]
-fn cut_storages_are_refused() {
+fn truncated_storages_are_refused() {
     let case = Case::new("ledger-at-26");
     let storage = case.path("accounts/run/11.11");
     let content = fs::read(&storage).expect("read");
     fs::write(&storage, &content[..content.len() - 8]).expect("written");
-    case.assert_fails(&[], 3, &["accounts/run/11.11: it is too short: ", "hint: the file was cut or replaced"]);
+    case.assert_fails(&[], 3, &["accounts/run/11.11: it is too short: ", "hint: the file was truncated or replaced"]);
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn invalid_obsolete_records_are_refused() {
     let case = Case::new("ledger-at-26");
     fs::write(case.path("snapshots/26/obsolete_accounts"), &original[..original.len() - 1]).expect("written");
     case.assert_fails(&[], 3, &["obsolete records"]);
-    // A bank file that is cut off is refused, too.
+    // A bank file that is truncated is refused, too.
     let bank = fs::read(case.path("snapshots/26/26")).expect("read");
     fs::write(case.path("snapshots/26/26"), &bank[..bank.len() - 1]).expect("written");
     fs::write(case.path("snapshots/26/obsolete_accounts"), &original).expect("written");
@@ -416,7 +416,7 @@ fn values_out_of_range_are_usage_errors() {
     }
 }
 
-/// On a file system with little room, no file is left behind, and the error says what to do.
+/// On a file system with little space, no file is left behind, and the error says what to do.
 #[test]
 fn a_full_disk_leaves_no_files() {
     needs!("sys_admin", "mount", "umount");

@@ -80,7 +80,7 @@ fn archives_equal_those_of_agave() {
 
 /// Agave made no full archive of slot 40. The state check proves that our archive has the correct records.
 #[test]
-fn full_archives_of_slot_40_are_sound() {
+fn full_archives_of_slot_40_are_valid() {
     for chain in CHAINS {
         let ledger = ledger_of(chain, 40);
         let out = temp_dir();

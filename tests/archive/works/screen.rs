@@ -63,7 +63,7 @@ fn an_incremental_archive_is_read_back_on_its_full_one() {
     assert_eq!(code, Some(0), "{output}");
     assert!(output.contains("not checked"), "{output}");
     assert!(output.contains("slotpress verify FULL "), "{output}");
-    // A cut full archive is not used. A damaged one is named as a possible cause.
+    // A truncated full archive is not used. A damaged one is named as a possible cause.
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     fs::write(out.path().join(FULL_26), &bytes[..bytes.len() - 1]).expect("written");
     let (code, output) = archive_incremental(&[]);

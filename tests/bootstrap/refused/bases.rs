@@ -45,7 +45,7 @@ fn a_base_with_a_newer_archive_beside_it_is_used_only_to_replace_a_state() {
 }
 
 /// The node's full archive has the slot of the base, but belongs to a different chain. The server's list
-/// shows this, so nothing is fetched in vain.
+/// shows this, so nothing is fetched needlessly.
 #[test]
 fn a_base_of_another_cluster_is_not_used() {
     let mirror = Mirror::start();

@@ -74,7 +74,7 @@ fn an_unreachable_source_leaves_no_ledger() {
     assert!(!ledger.exists(), "{output:?}");
 }
 
-/// The server states a length for which no disk has room.
+/// The server states a length for which no disk has space.
 #[test]
 fn an_archive_without_room_is_not_fetched() {
     let files = full_only();

@@ -1,5 +1,5 @@
 //! Old full archives, and incremental archives on them, are damaged, replaced or missing. The run fetches
-//! the newest full archive, and says which bytes were fetched in vain.
+//! the newest full archive, and says which bytes were fetched needlessly.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -72,7 +72,7 @@ fn an_unusable_rebased_archive_is_not_used() {
     damaged[middle] ^= 1;
     let cut = files[&mirror.rebased_name][..damaged.len() / 2].to_vec();
     let faults: BTreeMap<&str, Option<Vec<u8>>> =
-        [("gone", None), ("damaged", Some(damaged)), ("cut off", Some(cut))].into();
+        [("gone", None), ("damaged", Some(damaged)), ("truncated", Some(cut))].into();
     for (case, rebased) in faults {
         let files = files.clone();
         let list = list.clone();
@@ -144,7 +144,7 @@ fn the_old_archive_stays_when_the_sources_fail() {
 
 /// The run scans the directory several times.
 #[test]
-fn a_cut_file_beside_the_nodes_archives_is_named_once() {
+fn a_truncated_file_beside_the_nodes_archives_is_named_once() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");

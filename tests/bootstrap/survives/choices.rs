@@ -158,7 +158,7 @@ enum Replacement {
 fn replace_base(base: &Path, kind: Replacement) {
     if let Replacement::Shorter = kind {
         let file = fs::File::options().write(true).open(base).expect("opened");
-        file.set_len(file.metadata().expect("its length").len() / 3).expect("cut off");
+        file.set_len(file.metadata().expect("its length").len() / 3).expect("truncated");
         return;
     }
     fs::remove_file(base).expect("removed");

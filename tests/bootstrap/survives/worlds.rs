@@ -105,7 +105,7 @@ fn name_after(held: &HeldArchive, request_count: usize) -> String {
     name.to_string()
 }
 
-/// Length for which no disk has room.
+/// Length for which no disk has space.
 const OVERSTATED_BYTES: usize = 2 << 40;
 
 fn serve_held(held: Vec<HeldArchive>) -> Server {

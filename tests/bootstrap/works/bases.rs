@@ -10,7 +10,7 @@ use crate::common::site::{ledger_tree, run_to_json};
 use crate::common::xfs::XfsDisk;
 use crate::common::*;
 
-/// The plan counts no room for the node's archive if the file system can clone it.
+/// The plan counts no space for the node's archive if the file system can clone it.
 #[test]
 fn a_clone_takes_no_room() {
     needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");

@@ -1,4 +1,4 @@
-//! Inputs that are wrong are refused, and no table gets its name.
+//! Inputs that are wrong are refused, and no table appears under its name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ fn flipped_bits_are_refused_or_have_no_meaning() {
     let dir = temp_dir();
     let damaged = dir.path().join(name(&full));
     let content = fs::read(&full).expect("read");
-    let sound = export_rows(&[&full], &["--data", "full"]);
+    let intact = export_rows(&[&full], &["--data", "full"]);
     let mut refused = 0;
     for offset in (500..content.len()).step_by(content.len() / 40) {
         let mut bytes = content.clone();
@@ -55,7 +55,7 @@ fn flipped_bits_are_refused_or_have_no_meaning() {
         let output = run_export(&[&damaged], out.path(), &[]);
         match output.status.code() {
             // Some bytes of records have no meaning.
-            Some(0) => assert!(export_rows(&[&damaged], &["--data", "full"]) == sound, "{offset}"),
+            Some(0) => assert!(export_rows(&[&damaged], &["--data", "full"]) == intact, "{offset}"),
             code => {
                 assert_eq!((code, relative_paths(out.path())), (Some(3), Vec::new()), "{offset}");
                 refused += 1;

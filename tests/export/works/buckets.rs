@@ -230,7 +230,7 @@ fn changes_must_follow_the_newest_state_in_the_bucket() {
     };
     let refused = export(&day_2, &day_1);
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("must follow a state that is there, and there is none"), "{refused:?}");
+    assert!(refused.stderr.contains("must follow an exported state, and none exists"), "{refused:?}");
     assert_eq!(export(&day_1, &[]).code, Some(0));
     // Another export adds its manifest while the first one cannot write its own.
     let bucket = gateway.bucket().join("mainnet");

@@ -134,8 +134,8 @@ pub fn chains() -> Vec<(Chain, &'static [&'static str])> {
         alter_chain(&synth, close_and_give_away),
     ];
     agave_chains.push(synth);
-    let sound = agave_chains.into_iter().map(|chain| (chain, &[][..]));
-    sound.chain(altered.into_iter().map(|chain| (chain, unchecked))).collect()
+    let intact = agave_chains.into_iter().map(|chain| (chain, &[][..]));
+    intact.chain(altered.into_iter().map(|chain| (chain, unchecked))).collect()
 }
 
 pub const TABLES: [&str; 6] = ["accounts", "token-accounts", "mints", "stakes", "votes", "programs"];
@@ -380,12 +380,12 @@ fn changes_must_follow_the_newest_state() {
     let third = chain.archives_of_day(2);
     let out = temp_dir();
     let out = out.path();
-    assert_changes_refused(&second, &first, out, &[], "must follow a state that is there, and there is none");
+    assert_changes_refused(&second, &first, out, &[], "must follow an exported state, and none exists");
     assert_exported(&first, out, &["--table", "accounts,stakes"]);
     for (flags, message) in [
         (&["--owner", "stake"][..], "its `filter` is"),
         (&["--data", "0:8"], "its `data` is \"none\", not"),
-        (&["--table", "accounts,votes"], "must follow a state that is there, and there is none"),
+        (&["--table", "accounts,votes"], "must follow an exported state, and none exists"),
     ] {
         assert_changes_refused(&second, &first, out, flags, message);
     }

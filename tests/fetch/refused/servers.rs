@@ -54,7 +54,7 @@ fn bytes_of_another_archive_are_not_kept() {
     }
 }
 
-/// A server states a length for which no disk has room. Another one states the true length.
+/// A server states a length for which no disk has space. Another one states the true length.
 #[test]
 fn an_overstated_length_does_not_end_the_run() {
     let (name, bytes) = full(&archives(&[]));

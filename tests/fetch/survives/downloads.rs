@@ -71,12 +71,12 @@ fn a_download_resumes_where_it_ended() {
     assert_eq!(planned, output.line("fetch")["archives"][0]["kept_bytes"], "{output:?}");
     assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
     assert_eq!(relative_paths(dir.path()), std::slice::from_ref(full));
-    assert!(output.stderr.contains("MiB are there"), "{output:?}");
+    assert!(output.stderr.contains("MiB exist already"), "{output:?}");
     let archive = &output.line("fetch")["archives"][0];
     let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
     assert!(kept_bytes > 0, "{output:?}");
     // A frame that crosses the start of the fetched end is requested again. It has at most 256 KiB of tar;
-    // twice that leaves room for its headers.
+    // twice that leaves a margin for its headers.
     let requested = requested_bytes(&good, length);
     let again_bytes_max = 2 * 256 * 1024;
     assert!(requested <= length - kept_bytes + again_bytes_max, "{requested} of {length}, {kept_bytes} kept");

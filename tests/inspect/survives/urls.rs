@@ -44,11 +44,11 @@ fn a_server_without_ranges_is_read_to_its_end() {
             return answer(stream, "503 Service Unavailable", &[("Retry-After", "0")], b"");
         }
         crate::common::http::head(stream, "200 OK", &[("Content-Length", &stated)])?;
-        let is_cut = request.path.starts_with("/cut/");
+        let is_truncated = request.path.starts_with("/cut/");
         if request.method != "HEAD" {
-            stream.write_all(if is_cut { &bytes[..length / 2] } else { &bytes })?;
+            stream.write_all(if is_truncated { &bytes[..length / 2] } else { &bytes })?;
         }
-        Ok(if is_cut && request.method != "HEAD" { Then::Close } else { Then::Keep })
+        Ok(if is_truncated && request.method != "HEAD" { Then::Close } else { Then::Keep })
     });
     for (path, requests) in [("", 2), ("/late", 4)] {
         let output = json_output(&["verify", "--quick", &server.url(&format!("{path}/{FULL_3500}"))]);

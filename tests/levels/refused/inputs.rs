@@ -46,7 +46,7 @@ fn invalid_inputs_and_flags_are_refused() {
         (&path("empty"), &["--codec", "zlib"], 2, "empty"),
         (&path("empty"), &[], 2, "empty"),
         (&path("missing"), &[], 1, "no such file"),
-        (&path("cut.tar.zst"), &[], 3, "cut off"),
+        (&path("cut.tar.zst"), &[], 3, "truncated"),
         (&path("damaged.tar.zst"), &[], 3, "damaged"),
         (&renamed, &[], 3, "not a snapshot archive"),
     ];

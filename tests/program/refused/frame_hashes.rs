@@ -201,7 +201,7 @@ fn standard_input_is_read_in_order_at_any_rate() {
             command.stdin(fs::File::open(path).expect("opened")).output().expect("ends")
         };
         for path in [ledger.join(name(&original)), ledger.join("snapshots")] {
-            assert_eq!(path.exists(), output.status.success(), "only a checked archive gets its name");
+            assert_eq!(path.exists(), output.status.success(), "only a checked archive appears under its name");
         }
         let _ = fs::remove_dir_all(&ledger);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -223,8 +223,8 @@ fn standard_input_is_read_in_order_at_any_rate() {
         (&forged, Some(&root), 3, "does not match its hash"),
         (&lying_index, None, 0, ""),
         (&lying_index, Some(&root), 3, "root"),
-        (&cut, None, 3, "cut off"),
-        (&cut, Some(&root), 3, "cut off"),
+        (&cut, None, 3, "truncated"),
+        (&cut, Some(&root), 3, "truncated"),
         (&plain, Some(&root), 3, "no frame hashes"),
     ] {
         let root = root.map(String::as_str);

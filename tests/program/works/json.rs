@@ -201,7 +201,7 @@ fn run_with_server(printed: &mut PrintedFields, dir: &Path) {
 }
 
 /// Publishes a pair, then a second one with a further target that does not exist. Then publishes a pair
-/// without room for pins, and a pair whose full archive is damaged.
+/// without space for pins, and a pair whose full archive is damaged.
 fn run_publish(printed: &mut PrintedFields) {
     let mut run = |setup: &Setup, flags: &[&str]| {
         let output = setup.run_once(flags);

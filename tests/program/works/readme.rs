@@ -33,7 +33,7 @@ fn remove_times(line: &str) -> String {
     words.iter().enumerate().map(mask_time).collect::<Vec<_>>().join(" ")
 }
 
-/// Compares the output with the documented one, in which `…` stands for any lines.
+/// Compares the output with the documented one, in which `…` matches any lines.
 fn assert_prints(command: &str, documented: &[&str], printed: &str) {
     let mut lines = printed.lines().map(remove_times);
     let mut is_skipping = false;

@@ -101,10 +101,10 @@ fn pins_in_wrong_places_are_refused() {
     assert_eq!(setup.published(), [""; 0]);
 }
 
-/// A cut file that changed a moment ago may still be written, so it is not a failure. A cut file that
-/// has not changed for a while is damaged.
+/// A truncated file that changed a moment ago may still be written, so it is not a failure. A truncated
+/// file that has not changed for a while is damaged.
 #[test]
-fn a_cut_archive_that_nobody_writes_is_damaged() {
+fn a_truncated_archive_that_nobody_writes_is_damaged() {
     let setup = Setup::with_pair();
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     let cut = setup.snapshots().join(FULL_26);

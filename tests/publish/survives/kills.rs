@@ -99,7 +99,7 @@ fn a_panic_on_the_thread_of_a_target_is_reported() {
     assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
 }
 
-/// Archives wait until the disk of the target has room again.
+/// Archives wait until the disk of the target has space again.
 #[test]
 fn a_full_target_gets_archives_once_it_has_room() {
     needs!("sys_admin", "mount", "umount");
@@ -117,7 +117,7 @@ fn a_full_target_gets_archives_once_it_has_room() {
     setup.assert_nothing_is_pinned();
 }
 
-/// A running program removes older archives when the target lacks room.
+/// A running program removes older archives when the target lacks space.
 #[test]
 fn a_target_that_becomes_full_is_pruned() {
     needs!("sys_admin", "mount", "umount");

@@ -163,7 +163,7 @@ impl TargetDir {
             TargetCondition::IsGone => fs::rename(&self.path, &self.aside).expect("moved"),
             TargetCondition::IsFull => {
                 let free = rustix::fs::statvfs(&self.path).map(|stat| stat.f_bavail * stat.f_frsize).expect("known");
-                // If the program takes some of the room meanwhile, the target is still full.
+                // If the program takes some of the space meanwhile, the target is still full.
                 drop(fs::write(self.path.join("filler"), vec![1; free as usize]));
             }
             TargetCondition::Works | TargetCondition::Hangs => {}
@@ -338,7 +338,7 @@ impl RandomRun {
         purged.for_each(|name| fs::remove_file(self.snapshots().join(name.to_string())).expect("purged"));
     }
 
-    /// Checks, while the program does not run, that named archives are there and valid, and that
+    /// Checks, while the program does not run, that named archives exist and are valid, and that
     /// the last full archive stays.
     fn check(&mut self) {
         for target in &mut self.target_dirs {
@@ -358,24 +358,24 @@ impl RandomRun {
         }
         let quarantine = self.dir.path().join("snapshots.publish/quarantine");
         if quarantine.exists() {
-            assert!(file_names(&quarantine).iter().all(|name| self.damaged.contains(name)), "a sound one was refused");
+            assert!(file_names(&quarantine).iter().all(|name| self.damaged.contains(name)), "a valid one was refused");
         }
     }
 
     /// Describes an archive that should be published and is not, or a file that should not be left.
     fn find_unfinished(&self) -> Option<String> {
         let seen = self.seen();
-        let mut sound = seen.clone();
-        sound.retain(|name| !self.damaged.contains(&name.to_string()));
+        let mut intact = seen.clone();
+        intact.retain(|name| !self.damaged.contains(&name.to_string()));
         for target in &self.target_dirs {
             let published = target.names();
             let full = newest_slot(&published, None);
-            if newest_slot(&sound, None) > full {
-                return Some(format!("{:?} has {full:?}, not {:?}", target.path, newest_slot(&sound, None)));
+            if newest_slot(&intact, None) > full {
+                return Some(format!("{:?} has {full:?}, not {:?}", target.path, newest_slot(&intact, None)));
             }
             // No incremental archive follows on a full archive that the validator has purged.
             if full.is_some() && seen.iter().any(|name| name.base_slot.is_none() && Some(name.slot) == full) {
-                let (newest, wanted) = (newest_slot(&published, full), newest_slot(&sound, full));
+                let (newest, wanted) = (newest_slot(&published, full), newest_slot(&intact, full));
                 if wanted > newest {
                     return Some(format!("{:?} has {newest:?} on {full:?}, not {wanted:?}", target.path));
                 }

@@ -64,7 +64,7 @@ fn paths_in_documents_lead_to_archives() {
         assert_eq!(archives.len(), 2);
         for archive in archives {
             let path = document.parent().expect("a directory").join(archive["path"].as_str().expect("a path"));
-            assert_eq!(fs::metadata(&path).expect("it is there").len(), archive["size_bytes"], "{path:?}");
+            assert_eq!(fs::metadata(&path).expect("it exists").len(), archive["size_bytes"], "{path:?}");
         }
     }
 }
@@ -148,7 +148,7 @@ fn pins_without_room_are_a_failure() {
     let output = setup.run_once(&["--pin-bytes", "1"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("give more room for pins"), "{stderr}");
+    assert!(stderr.contains("give more space for pins"), "{stderr}");
     assert!(setup.published().is_empty());
 }
 

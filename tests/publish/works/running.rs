@@ -89,7 +89,7 @@ impl Drop for EndOfPolling<'_> {
     }
 }
 
-/// Writes archives one after the other, and purges each when two newer ones exist, faster than any
+/// Writes archives one after another, and purges each when two newer ones exist, faster than any
 /// validator. Calls `on_published` when an archive was published, then writes the next one. Checks that
 /// a reader sees only whole archives meanwhile.
 fn write_and_purge(setup: &Setup, running: &PublishProcess, archives: &[PathBuf], mut on_published: impl FnMut()) {

@@ -32,7 +32,7 @@ fn sources_that_are_cut_off_or_missing_are_refused() {
     bytes.truncate(bytes.len() - 3);
     let cut = dir.path().join(FULL_26);
     fs::write(&cut, bytes).expect("written");
-    assert_refused(&cut, out.path(), &[], 3, "cut off");
+    assert_refused(&cut, out.path(), &[], 3, "truncated");
     assert_refused(Path::new("/nowhere/at-all"), out.path(), &[], 6, "cannot open");
 }
 

@@ -87,7 +87,7 @@ fn an_archive_is_recompressed_from_a_stream_into_a_stream() {
 
 /// The length of a stream is not known.
 #[test]
-fn a_stream_that_is_cut_anywhere_is_damaged() {
+fn a_stream_that_is_truncated_anywhere_is_damaged() {
     let source = fs::read(fixture(FULL_26)).expect("read");
     for length in [0, 1, 100, source.len() / 2, source.len() - 1] {
         let out = temp_dir();
@@ -95,7 +95,7 @@ fn a_stream_that_is_cut_anywhere_is_damaged() {
             &source[..length],
             &["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), out.path().as_os_str()],
         );
-        assert_eq!(output.status.code(), Some(3), "cut off at {length}");
+        assert_eq!(output.status.code(), Some(3), "truncated at {length}");
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
     }
 }
@@ -166,7 +166,7 @@ fn assert_format_is_read(tool: &str, extension: &str) {
     let good = fs::read(&path).expect("read");
     let mut flipped = good.clone();
     flipped[good.len() / 2] ^= 0x10;
-    for (bytes, label) in [(flipped, "flipped"), (good[..good.len() * 2 / 3].to_vec(), "cut off")] {
+    for (bytes, label) in [(flipped, "flipped"), (good[..good.len() * 2 / 3].to_vec(), "truncated")] {
         fs::write(&path, bytes).expect("written");
         let out = temp_dir();
         let output = slotpress().arg("recompress").arg(&path).arg("-o").arg(out.path()).output().expect("runs");

@@ -96,11 +96,11 @@ fn damage_tests() -> [DamageTest; 2] {
 }
 
 #[test]
-fn cut_archives_are_refused_or_complete() {
+fn truncated_archives_are_refused_or_complete() {
     let mut has_whole = Vec::new();
     for test in damage_tests() {
         let offsets = test.offsets();
-        let is_whole = |at: &&usize| test.is_harmless(&test.bytes[..**at], &format!("cut off at {at}"));
+        let is_whole = |at: &&usize| test.is_harmless(&test.bytes[..**at], &format!("truncated at {at}"));
         let whole = offsets.iter().filter(is_whole).count();
         assert!(offsets.len() - whole > 100, "{whole} whole of {}", offsets.len());
         has_whole.push(whole > 0);
@@ -139,11 +139,11 @@ fn damaged_archives_of_agave_leave_no_files() {
     for at in (0..bytes.len()).filter(|at| *at < 40 || at % 2999 == 0) {
         let mut flipped = bytes.clone();
         flipped[at] ^= 0x10;
-        for (bytes, is_cut) in [(&flipped[..], false), (&bytes[..at], true)] {
+        for (bytes, is_truncated) in [(&flipped[..], false), (&bytes[..at], true)] {
             fs::write(&path, bytes).expect("written");
             match try_restore(&path, &dir.path().join("out")) {
                 Ok(_) => {
-                    assert!(!is_cut, "cut off at {at}");
+                    assert!(!is_truncated, "truncated at {at}");
                     fs::remove_dir_all(dir.path().join("out")).expect("removed");
                 }
                 Err(error) => {
@@ -167,7 +167,7 @@ fn the_program_reports_damage() {
         (b"".as_slice(), "the file is empty"),
         (html, "not a snapshot archive"),
         (&long_html, "not a snapshot archive"),
-        (&bytes[..bytes.len() / 2], "cut off"),
+        (&bytes[..bytes.len() / 2], "truncated"),
         (&[0; 5000], "not a snapshot archive"),
     ] {
         let archive = dir.path().join(FULL_26);
@@ -284,7 +284,7 @@ fn sets_of_entries_that_no_client_loads_are_refused() {
     assert_change_refused("a bank file with a byte too many", &|entries| {
         entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("the entry").content.push(0);
     });
-    assert_change_refused("a bank file that is cut off", &|entries| {
+    assert_change_refused("a bank file that is truncated", &|entries| {
         entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("the entry").content.truncate(9_000);
     });
     assert_refused(&make_tar(&[]), "an empty tar");
@@ -334,7 +334,7 @@ fn forge_archive(frames: &[(&[u8], u32)], entries: Vec<Entry>) -> Vec<u8> {
     let index = index.to_frame().expect("small");
     items.push(SeekTableItem { compressed_bytes: index.len() as u32, content_bytes: 0 });
     file.extend(index);
-    file.extend(seek_table_frame(&items).expect("few"));
+    file.extend(seek_table_frame(&items).expect("a few"));
     file
 }
 

@@ -17,8 +17,8 @@ fn dir_elsewhere(dir: &Path) -> tempfile::TempDir {
         .expect("a directory on a different file system")
 }
 
-/// Makes a cut archive. A run that reads it to its end reports damage, with another exit code.
-fn cut_archive(dir: &Path) -> PathBuf {
+/// Makes a truncated archive. A run that reads it to its end reports damage, with another exit code.
+fn truncated_archive(dir: &Path) -> PathBuf {
     let archive = dir.join("damaged.tar.zst");
     let mut bytes = fs::read(fixture(FULL_26)).expect("read");
     bytes.truncate(bytes.len() / 2);
@@ -29,7 +29,7 @@ fn cut_archive(dir: &Path) -> PathBuf {
 #[test]
 fn a_link_in_place_of_a_directory_is_refused_before_the_work() {
     let dir = temp_dir();
-    let archive = cut_archive(dir.path());
+    let archive = truncated_archive(dir.path());
     let ledger = dir.path().join("ledger");
     fs::create_dir_all(ledger.join("accounts")).expect("made");
     let empty = temp_dir();
@@ -43,7 +43,7 @@ fn a_link_in_place_of_a_directory_is_refused_before_the_work() {
 #[test]
 fn a_link_to_another_file_system_is_refused_before_the_work() {
     let dir = temp_dir();
-    let archive = cut_archive(dir.path());
+    let archive = truncated_archive(dir.path());
     let other = dir_elsewhere(dir.path());
     let ledger = dir.path().join("ledger");
     fs::create_dir_all(ledger.join("accounts")).expect("made");

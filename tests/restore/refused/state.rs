@@ -311,7 +311,7 @@ fn standard_input_makes_the_same_ledger() {
 }
 
 #[test]
-fn a_cut_archive_from_standard_input_leaves_nothing() {
+fn a_truncated_archive_from_standard_input_leaves_nothing() {
     let _turn = take_turn();
     let dir = temp_dir();
     let bytes = fs::read(full_of(AGAVE_4_4)).expect("read");
@@ -354,8 +354,8 @@ fn expectations_apply_to_archives_without_a_name() {
     }
 }
 
-/// A name with a different slot or hash is refused before the archive is read: the archive is cut, and the
-/// error does not say so.
+/// A name with a different slot or hash is refused before the archive is read: the archive is truncated,
+/// and the error does not say so.
 #[test]
 fn expectations_are_compared_with_the_name_first() {
     let dir = temp_dir();
@@ -371,5 +371,5 @@ fn expectations_are_compared_with_the_name_first() {
         assert!(error.contains("the state is not the expected one"), "{error}");
     }
     let error = restored(CheckOptions::default().expect_slot(26u64));
-    assert!(error.contains("cut off"), "{error}");
+    assert!(error.contains("truncated"), "{error}");
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::common::runs::*;
 use crate::common::*;
 
-/// Number of tries: on a busy machine, two programs started together may run one after the other.
+/// Number of tries: on a busy machine, two programs started together may run one after another.
 const ROUNDS_MAX: usize = 60;
 
 /// Makes an archive large enough to take a moment to restore.

@@ -346,7 +346,7 @@ fn altered_account_fields(number: usize) -> Vec<Altered> {
             ("nothing", Vec::new()),
             ("a byte", vec![1]),
             ("no stakes", to_le_bytes(&[0, 0])),
-            ("a stake too few", to_le_bytes(&[0, 1])),
+            ("one stake too few", to_le_bytes(&[0, 1])),
             ("2001 stakes", [to_le_bytes(&[0, 2001]), vec![0; 2001 * 40]].concat()),
         ] {
             let label = format!("{label} where {version} keeps the stakes of rewards");

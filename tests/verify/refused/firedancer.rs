@@ -54,15 +54,15 @@ fn damage_is_reported_by_its_rule() {
         assert_eq!(code, 3, "{rule}: {report}");
         assert!(broken_rules(&report).contains(&rule), "{rule}: {report}");
     };
-    let sound = entries(&source);
-    let index = sound.iter().position(is_storage).expect("a storage");
-    let mut doubled = sound.clone();
-    doubled.insert(index, sound[index].clone());
+    let intact = entries(&source);
+    let index = intact.iter().position(is_storage).expect("a storage");
+    let mut doubled = intact.clone();
+    doubled.insert(index, intact[index].clone());
     assert_breaks(&doubled, "duplicate-storage");
-    let mut flipped = sound.clone();
+    let mut flipped = intact.clone();
     flipped[index].content[48] ^= 1; // lamports
     assert_breaks(&flipped, "capitalization");
-    let mut missing = sound.clone();
+    let mut missing = intact.clone();
     missing.remove(index);
     assert_breaks(&missing, "lattice-hash");
     // A second storage of the bank's slot does not make an archive by Agave one by Firedancer.

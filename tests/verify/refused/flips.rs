@@ -29,7 +29,7 @@ fn small_archive(dir: &Path) -> PathBuf {
 
 /// Returns the range of the index's version. An index of a different version is ignored.
 fn index_version_range(path: &Path) -> std::ops::Range<usize> {
-    let tail = Tail::read(&LocalFile::open(path).expect("opened")).expect("sound").expect("an index");
+    let tail = Tail::read(&LocalFile::open(path).expect("opened")).expect("valid").expect("an index");
     let index_offset = tail.frames.last().expect("a frame").end_bytes() as usize;
     index_offset + 8..index_offset + 16
 }
@@ -61,7 +61,7 @@ fn every_flipped_bit_is_found_or_has_no_meaning() {
     let index_version = index_version_range(&path);
     // To take only seconds, the test flips every third bit of headers, index and seek table, and every
     // 4001st bit inside the frames, which checksums cover. With `SLOTPRESS_EVERY_BIT`, it flips all bits.
-    let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
+    let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("valid").expect("an index");
     let is_inside_a_frame = |byte: usize| {
         tail.frames.iter().any(|frame| {
             let start = frame.offset_bytes as usize;

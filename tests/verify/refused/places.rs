@@ -95,7 +95,7 @@ fn make_framed_archive(dir: &Path) -> FramedArchive {
         .path
         .expect("a file");
     let bytes = std::fs::read(&path).expect("read");
-    let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
+    let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("valid").expect("an index");
     FramedArchive { path, bytes, tail }
 }
 
@@ -104,7 +104,7 @@ fn make_framed_archive(dir: &Path) -> FramedArchive {
 #[test]
 fn all_damaged_frames_are_reported() {
     let dir = temp_dir();
-    let FramedArchive { path, bytes: sound, tail } = make_framed_archive(dir.path());
+    let FramedArchive { path, bytes: intact, tail } = make_framed_archive(dir.path());
     let start = |number: usize| tail.frames[number].offset_bytes as usize;
     let middle = |number: usize| start(number) + tail.frames[number].compressed_bytes as usize / 2;
     let last = tail.frames.len() - 1;
@@ -115,7 +115,7 @@ fn all_damaged_frames_are_reported() {
         (vec![last], vec![start(last)]),
         (vec![0], vec![middle(0)]),
     ] {
-        let mut bytes = sound.clone();
+        let mut bytes = intact.clone();
         flipped_bytes.iter().for_each(|offset| bytes[*offset] ^= 0x20);
         std::fs::write(&path, bytes).expect("written");
         let report = verify(&path, None, &[]);
@@ -135,15 +135,15 @@ fn all_damaged_frames_are_reported() {
 #[test]
 fn frames_that_a_seek_table_misplaces_are_reported() {
     let dir = temp_dir();
-    let FramedArchive { path, bytes: sound, .. } = make_framed_archive(dir.path());
-    let footer = sound.last_chunk().expect("a footer");
-    let table_offset = sound.len() - seek_table_bytes(footer).expect("a seek table") as usize;
-    let items = parse_seek_table(&sound[table_offset..]).expect("a seek table");
+    let FramedArchive { path, bytes: intact, .. } = make_framed_archive(dir.path());
+    let footer = intact.last_chunk().expect("a footer");
+    let table_offset = intact.len() - seek_table_bytes(footer).expect("a seek table") as usize;
+    let items = parse_seek_table(&intact[table_offset..]).expect("a seek table");
     for shift_bytes in [1, 700] {
         let mut shifted = items.clone();
         shifted[3].compressed_bytes += shift_bytes;
         shifted[4].compressed_bytes -= shift_bytes;
-        let bytes = [&sound[..table_offset], &seek_table_frame(&shifted).expect("few")].concat();
+        let bytes = [&intact[..table_offset], &seek_table_frame(&shifted).expect("a few")].concat();
         std::fs::write(&path, &bytes).expect("written");
         let tail = Tail::read(&LocalFile::open(&path).expect("opened"));
         assert!(tail.expect("right sums").is_some());

@@ -293,7 +293,7 @@ fn a_temporary_directory_without_space_is_refused_at_once() {
     let verify_error = |dir: &Path| {
         let check = CheckOptions::default().memory_bytes(64 << 20).temporary_dir(dir.to_path_buf());
         let options = VerifyOptions::default().check(check);
-        slotpress_read::verify(&Snapshot::archive(&archive), &options, &NoProgress).expect_err("no room").to_string()
+        slotpress_read::verify(&Snapshot::archive(&archive), &options, &NoProgress).expect_err("no space").to_string()
     };
     assert!(verify_error(temporary_dir).contains("not enough space under "));
     assert_eq!(relative_paths(temporary_dir), Vec::<String>::new());

@@ -55,8 +55,8 @@ fn verify_frames(tar: &[u8], frame_bytes: usize, damaged: &[usize], content_size
 #[test]
 fn the_first_damaged_frame_is_reported() {
     let mut tar = Tar::read(FULL_26);
-    let sound = verify_frames(&tar.write(), 40_000, &[], ContentSize::Stated).report;
-    assert!(sound.ok, "{}", describe(&sound));
+    let intact = verify_frames(&tar.write(), 40_000, &[], ContentSize::Stated).report;
+    assert!(intact.ok, "{}", describe(&intact));
     let storages = tar.storages();
     let early = storages[2];
     let late = storages[storages.len() - 2];
@@ -74,7 +74,7 @@ fn the_first_damaged_frame_is_reported() {
                 found.iter().map(|failure| (failure.place.frame, failure.place.offset_bytes)).collect();
             assert_eq!(places, [(Some(first as u64), Some(starts[first]))], "{}", describe(&report));
             assert_eq!(report.counts.frames, first as u64 + 1);
-            assert!(report.counts.records < sound.counts.records);
+            assert!(report.counts.records < intact.counts.records);
             let executable = failures_of(&report, Rule::Executable);
             let entries: Vec<_> = executable.iter().filter_map(|failure| failure.place.entry.clone()).collect();
             if first > 0 {

@@ -55,7 +55,7 @@ fn damaged_archives_of_a_directory_are_listed() {
     assert_eq!(output.code, Some(3), "{stdout}");
     let failed: Vec<&str> = stdout.lines().filter(|line| line.starts_with("FAILED  ")).collect();
     assert_eq!(failed.len(), 2, "{stdout}");
-    for (slot, failure) in [("-27-", "and 1 more"), ("-9-", "the archive is cut off")] {
+    for (slot, failure) in [("-27-", "and 1 more"), ("-9-", "the archive is truncated")] {
         let line = failed.iter().find(|line| line.contains(slot)).unwrap_or_else(|| panic!("{stdout}"));
         assert!(line.contains(failure), "{stdout}");
     }

@@ -48,8 +48,8 @@ fn sig_refuses_archives_of_firedancer() {
 
 #[test]
 fn sig_refuses_archives_with_these_changes() {
-    let sound = entries(&fixture(FULL_26));
-    let position = |path: &str| sound.iter().position(|entry| entry.path.starts_with(path)).expect("an entry");
+    let intact = entries(&fixture(FULL_26));
+    let position = |path: &str| intact.iter().position(|entry| entry.path.starts_with(path)).expect("an entry");
     let bank = position("snapshots/26/26");
     let storage = position("accounts/17.17");
     type Change = Box<dyn Fn(&mut Vec<TarEntry>)>;
@@ -82,7 +82,7 @@ fn sig_refuses_archives_with_these_changes() {
     ];
     for (change, rule) in changes {
         let dir = temp_dir();
-        let mut entries = sound.clone();
+        let mut entries = intact.clone();
         change(&mut entries);
         let verdict = verify_for_sig(&write_archive(&entries, dir.path()));
         assert_eq!(verdict.code, 3, "{rule}: {:?}", verdict.broken_rules);

@@ -111,7 +111,7 @@ pub fn free_bytes(dir: &impl AsFd) -> Option<u64> {
     fstatvfs(dir).ok().map(|stat| free_bytes_of(&stat))
 }
 
-/// True if a file system has room for this many bytes and for the space that must stay free, or does
+/// True if a file system has space for this many bytes and for the space that must stay free, or does
 /// not report its space.
 pub fn has_room(dir: &impl AsFd, bytes: u64) -> bool {
     let Ok(stat) = fstatvfs(dir) else { return true };

@@ -94,7 +94,7 @@ mod tests {
             let mut tar = Vec::new();
             for entry in &entries {
                 let content = vec![entry.content_bytes as u8; entry.content_bytes as usize];
-                assembler.begin(entry, &mut on_frame).expect("begun");
+                assembler.begin(entry, &mut on_frame).expect("started");
                 for piece in content.chunks(piece_bytes) {
                     assembler.append(piece, &mut on_frame).expect("appended");
                 }

@@ -8,7 +8,7 @@ use slotpress_base::{Error, Result, split_at_most, to_usize};
 use crate::archive::entry::{is_firedancer_header, padded_bytes};
 use crate::{BLOCK_BYTES, BLOCK_LEN, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, padding_bytes};
 
-const CUT_OFF_HINT: &str = "the archive was cut off, or the program that wrote it stopped early: fetch it again";
+const TRUNCATED_HINT: &str = "the archive was truncated, or the program that wrote it stopped early: fetch it again";
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum TarEvent<'a> {
@@ -158,12 +158,12 @@ impl EntryParser {
                 "the tar stream ends inside {}, after {offset_bytes} of {} bytes",
                 entry.kind, entry.content_bytes
             ))
-            .with_hint(CUT_OFF_HINT)),
+            .with_hint(TRUNCATED_HINT)),
             _ => Err(Error::damaged(format!(
                 "the tar stream ends without its {END_OF_ARCHIVE_BYTES} bytes of zeros, after {} bytes",
                 self.position
             ))
-            .with_hint(CUT_OFF_HINT)),
+            .with_hint(TRUNCATED_HINT)),
         }
     }
 
@@ -299,18 +299,18 @@ mod tests {
         fn streams_are_parsed_in_pieces_of_any_size(contents in any_contents(), piece_bytes in 1usize..2000) {
             let tar = tar_of_storages(&contents);
             let mut parser = EntryParser::default();
-            let mut begun = Vec::new();
+            let mut started = Vec::new();
             let mut found_contents: Vec<Vec<u8>> = Vec::new();
             let mut ended = Vec::new();
             for piece in tar.chunks(piece_bytes) {
                 parser.feed(piece, &mut |event| {
                     match event {
                         TarEvent::Begin(entry) => {
-                            begun.push(entry);
+                            started.push(entry);
                             found_contents.push(Vec::new());
                         }
                         TarEvent::Content { offset_bytes, bytes } => {
-                            let content = found_contents.last_mut().expect("an entry has begun");
+                            let content = found_contents.last_mut().expect("an entry has started");
                             assert_eq!(content.len() as u64, offset_bytes);
                             content.extend_from_slice(bytes);
                         }
@@ -324,8 +324,8 @@ mod tests {
                 Entry { kind: storage_kind(slot), content_bytes: content.len() as u64 }
             });
             prop_assert_eq!(parser.position(), tar.len() as u64);
-            prop_assert_eq!(&begun, &entries.collect::<Vec<_>>());
-            prop_assert_eq!(ended, begun);
+            prop_assert_eq!(&started, &entries.collect::<Vec<_>>());
+            prop_assert_eq!(ended, started);
             prop_assert_eq!(found_contents, contents);
         }
 

@@ -23,8 +23,8 @@ pub struct ArchiveRoot(blake3::Hash);
 
 #[warn(missing_docs)]
 impl ArchiveRoot {
-    /// Computes the root from the archive's length and its last bytes, from the index on. The bytes may
-    /// be in pieces.
+    /// Computes the root from the archive's length and its last bytes, from the index onwards. The bytes
+    /// may be in pieces.
     pub fn new<'a>(length_bytes: u64, end: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&length_bytes.to_le_bytes());

@@ -54,22 +54,22 @@ pub struct FrameHeader {
 /// Parses the start of a frame. `bytes` must hold [`FRAME_HEADER_BYTES_MAX`] bytes, or all bytes to the
 /// end of the archive.
 pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
-    let cut_off_error = || Error::damaged("the archive is cut off inside a frame header");
-    let (magic, mut rest) = bytes.split_first_chunk().ok_or_else(cut_off_error)?;
+    let truncated_error = || Error::damaged("the archive is truncated inside a frame header");
+    let (magic, mut rest) = bytes.split_first_chunk().ok_or_else(truncated_error)?;
     let kind = magic[0] & 15;
     let magic = u32::from_le_bytes(*magic);
     if magic & !15 == SKIPPABLE_MAGIC {
-        let content_bytes = rest.first_chunk().copied().map(u32::from_le_bytes).ok_or_else(cut_off_error)?;
+        let content_bytes = rest.first_chunk().copied().map(u32::from_le_bytes).ok_or_else(truncated_error)?;
         return Ok(FrameStart::Skippable { kind, content_bytes });
     }
     if magic != ZSTD_MAGIC {
         return Err(Error::damaged(format!("{magic:#010x} is not the start of a zstd frame")));
     }
-    let (&descriptor, after) = rest.split_first().ok_or_else(cut_off_error)?;
+    let (&descriptor, after) = rest.split_first().ok_or_else(truncated_error)?;
     rest = after;
     // Reads the next field, which has at most 8 bytes.
     let mut read_field = |length: usize| -> Result<u64> {
-        let (bytes, after) = rest.split_at_checked(length).ok_or_else(cut_off_error)?;
+        let (bytes, after) = rest.split_at_checked(length).ok_or_else(truncated_error)?;
         rest = after;
         Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     };

@@ -102,7 +102,7 @@ impl BankFile {
 
     /// True if the file has no stakes and no storage map, as Firedancer wrote it before September 2026.
     /// Firedancer's loader reads vote accounts and delegations from the accounts; Agave reads them from this
-    /// file. Every chain that Agave runs has a vote account from genesis on.
+    /// file. Every chain that Agave runs has had a vote account since genesis.
     pub fn lacks_stakes(&self) -> bool {
         self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
     }

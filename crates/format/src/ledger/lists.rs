@@ -330,15 +330,15 @@ mod tests {
         let append_vec = [&[0; 4][..], &[7, 0, 0, 0], &9u64.to_le_bytes()].concat();
         let split = |has_data: u8| [&[1, 0, 0, 0][..], &[has_data], &[8, 0, 0, 0], &10u64.to_le_bytes()].concat();
         let list = |count: u64, items: &[Vec<u8>]| [&count.to_le_bytes()[..], &items.concat()].concat();
-        let sound = list(3, &[append_vec.clone(), split(0), split(1)]);
-        let parsed = parse_tagged_storages_list(reader(&sound)).expect("sound");
+        let intact = list(3, &[append_vec.clone(), split(0), split(1)]);
+        let parsed = parse_tagged_storages_list(reader(&intact)).expect("valid");
         let expected = [(9, 7, APPEND_VEC_ENDINGS), (10, 8, SPLIT_ENDINGS), (10, 8, SPLIT_WITH_DATA_ENDINGS)];
         assert_eq!(parsed, expected.map(|(slot, id, endings)| ListedStorage { slot, id, endings }));
         for (fault, bytes) in [
             ("an unknown kind", list(1, &[[&[2, 0, 0, 0][..], &[0; 13]].concat()])),
             ("a flag of 2", list(1, &[split(2)])),
             ("an item too many", list(1, &[append_vec.clone(), split(0)])),
-            ("an item too few", list(2, &[append_vec.clone(), append_vec[..15].to_vec()])),
+            ("one item too few", list(2, &[append_vec.clone(), append_vec[..15].to_vec()])),
             ("far too many", list(u64::MAX, &[append_vec])),
         ] {
             assert_eq!(
@@ -371,7 +371,7 @@ mod tests {
         let storages = [(5u64, 1u32), (9, u32::MAX)];
         let mut list = Vec::new();
         write_storages_list(&mut list, storages.into_iter()).expect("written");
-        assert_eq!(parse_storages_list(reader(&list)).expect("sound"), storages);
+        assert_eq!(parse_storages_list(reader(&list)).expect("valid"), storages);
         assert!(parse_storages_list(reader(&list[..list.len() - 1])).is_err());
         assert!(parse_storages_list(reader(&[&list[..], &[0]].concat())).is_err());
     }
@@ -385,7 +385,7 @@ mod tests {
             summaries.push((summary.slot, summary.id, summary.count, summary.cut_bytes));
             Ok(())
         })
-        .expect("sound");
+        .expect("valid");
         assert_eq!(summaries, [(5, 1, 0, 0), (9, u64::from(u32::MAX), 0, 0)]);
     }
 

@@ -33,7 +33,7 @@ pub struct ProgramCode<'a> {
     pub upgrade_authority: Option<[u8; 32]>,
     /// Slot in which the code was written, or `None` for old loaders, which do not record the slot.
     pub deploy_slot: Option<u64>,
-    /// ELF file, without the zeros after it, which are room for a longer program.
+    /// ELF file, without the zeros after it, which reserve space for a longer program.
     pub code: &'a [u8],
 }
 

@@ -88,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ledger::tokens::ExtensionCutOff;
+    use crate::ledger::tokens::TruncatedExtension;
 
     fn mint() -> Vec<u8> {
         let mut data = vec![0; MINT_BYTES];
@@ -161,7 +161,7 @@ mod tests {
         assert!(!has_metadata(&metadata(&[b"", b"", b""], u32::MAX)));
         let cut_off = mint_with_extensions(&[&extension(3, &[])[..], &[19, 0, 255, 255], &[0; 500]].concat());
         let parsed = Mint::parse(&cut_off).expect("a mint");
-        assert_eq!((parsed.metadata(), parsed.extensions.last()), (None, Some(Err(ExtensionCutOff))));
+        assert_eq!((parsed.metadata(), parsed.extensions.last()), (None, Some(Err(TruncatedExtension))));
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! Walks the records of a storage that arrives in pieces of any size.
 //!
-//! A record that lies in one piece is passed on without copying. One that spans pieces is assembled
+//! A record that is within one piece is passed on without copying. One that spans pieces is assembled
 //! in a buffer, whose size is bounded by the limit on account data.
 
 use slotpress_base::{split_at_most, to_usize};
@@ -18,7 +18,7 @@ pub struct Record<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFaultKind {
     /// The storage ends inside the data of a record.
-    CutOff,
+    Truncated,
     /// Bytes other than zeros follow the last record.
     TrailingBytes,
     /// The storage ends inside the header of a record. Clients ignore these bytes.
@@ -35,7 +35,7 @@ pub enum RecordFaultKind {
 
 impl RecordFaultKind {
     pub fn loses_records(self) -> bool {
-        matches!(self, Self::CutOff | Self::TrailingBytes | Self::PartialHeader | Self::DataLength)
+        matches!(self, Self::Truncated | Self::TrailingBytes | Self::PartialHeader | Self::DataLength)
     }
 }
 
@@ -123,7 +123,7 @@ impl RecordWalker {
         let account = self.carried.get(field::PUBKEY).and_then(|bytes| bytes.try_into().ok());
         let is_partial_header = self.carried.len() < RECORD_HEADER_BYTES;
         sink.fault(RecordFault {
-            kind: if is_partial_header { RecordFaultKind::PartialHeader } else { RecordFaultKind::CutOff },
+            kind: if is_partial_header { RecordFaultKind::PartialHeader } else { RecordFaultKind::Truncated },
             offset_bytes: self.offset_bytes,
             account: if is_partial_header { None } else { account },
             expected: format!("a record of {needed} bytes"),
@@ -319,7 +319,7 @@ mod tests {
             let is_reported = sink
                 .faults
                 .iter()
-                .any(|(kind, _)| matches!(kind, RecordFaultKind::CutOff | RecordFaultKind::PartialHeader));
+                .any(|(kind, _)| matches!(kind, RecordFaultKind::Truncated | RecordFaultKind::PartialHeader));
             prop_assert_eq!(is_reported, expected.iter().any(is_cut));
         }
 

@@ -149,7 +149,7 @@ pub struct MetaRange {
     pub data_bytes: Option<u64>,
     /// Offset of the first entry.
     pub start: u64,
-    /// Offset from which on entries are not needed.
+    /// Offset from which entries are not needed.
     pub end: u64,
     pub window_bytes: usize,
 }
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn file_headers_are_checked() {
         for (file, other) in [(SplitFile::Meta, SplitFile::Data), (SplitFile::Data, SplitFile::Meta)] {
-            assert_eq!(file.parse_uid(&file_header(file, VERSION, 77)).expect("sound"), 77);
+            assert_eq!(file.parse_uid(&file_header(file, VERSION, 77)).expect("valid"), 77);
             assert!(file.parse_uid(&file_header(other, VERSION, 77)).is_err());
             for version in [[1, 1, 0], [0, 2, 0], [0, 1, 1]] {
                 assert!(file.parse_uid(&file_header(file, version, 77)).is_err());
@@ -371,7 +371,7 @@ mod tests {
         let file = aligned_file(&entries);
         let data_bytes = 12_288 + 36 + 100_000;
         for window_bytes in [1, 88, 100, 4096, 1 << 20] {
-            let (walked_entries, _) = walk(&file, Some(data_bytes), window_bytes, u64::MAX).expect("sound");
+            let (walked_entries, _) = walk(&file, Some(data_bytes), window_bytes, u64::MAX).expect("valid");
             let offsets: Vec<u64> = walked_entries.iter().map(|entry| entry.offset).collect();
             assert_eq!(offsets, [64, 160, 256, 4352, 4448]);
             let data_offsets: Vec<Option<u64>> = walked_entries.iter().map(|entry| entry.data_offset).collect();
@@ -384,7 +384,7 @@ mod tests {
             assert_eq!((header.write_version, header.padding, header.stored_hash), (0, [0; 7], [0; 32]));
         }
         // Reading ends with the last entry that begins before the end of the range.
-        let (walked_entries, read_end) = walk(&file, Some(data_bytes), 1 << 20, 160).expect("sound");
+        let (walked_entries, read_end) = walk(&file, Some(data_bytes), 1 << 20, 160).expect("valid");
         assert_eq!((walked_entries.len(), read_end), (1, 160 + 88 + 5));
     }
 
@@ -404,8 +404,8 @@ mod tests {
             ("far away", aligned_file(&[large(u64::MAX - 4095)]), Some(u64::MAX), true),
             ("the largest account", aligned_file(&[entry(1, 10 << 20, &4096u64.to_le_bytes())]), Some(1 << 30), true),
             ("one byte more", aligned_file(&[entry(1, (10 << 20) + 1, &4096u64.to_le_bytes())]), Some(1 << 30), false),
-            ("cut in its data", aligned_file(&[entry(2, 5, b"shor")]), None, false),
-            ("cut in its header", aligned_file(&[entry(2, 0, b"")[..87].to_vec()]), None, false),
+            ("truncated in its data", aligned_file(&[entry(2, 5, b"shor")]), None, false),
+            ("truncated in its header", aligned_file(&[entry(2, 0, b"")[..87].to_vec()]), None, false),
         ] {
             assert_eq!(walk(&file, data_bytes, 4096, u64::MAX).is_ok(), is_sound, "{case}");
         }

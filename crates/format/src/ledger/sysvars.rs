@@ -12,7 +12,7 @@ const STAKE_HISTORY_EPOCHS_MAX: u64 = 512;
 /// Slots in the slot history (`MAX_ENTRIES` in the `solana-slot-history` crate).
 const SLOT_HISTORY_SLOTS: u64 = 1024 * 1024;
 
-/// Parses the sysvar `StakeHistory`. Bytes after its entries are room for more.
+/// Parses the sysvar `StakeHistory`. Bytes after its entries are reserved for more.
 pub fn parse_stake_history(data: &[u8]) -> Result<StakeHistory> {
     let mut reader = FieldReader::new(data, data.len() as u64, "the sysvar StakeHistory");
     let count = reader.count("the stake history", 4 * 8)?;

@@ -102,10 +102,10 @@ pub(super) fn parse_coption<T>(tag: u32, value: T) -> Option<Option<T>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions<'a>(pub(super) &'a [u8]);
 
-/// Yields the type and the value of each extension. If the length or the value of an extension is cut off,
-/// yields an error and ends.
+/// Yields the type and the value of each extension. If the length or the value of an extension is
+/// truncated, yields an error and ends.
 impl<'a> Iterator for Extensions<'a> {
-    type Item = Result<(u16, &'a [u8]), ExtensionCutOff>;
+    type Item = Result<(u16, &'a [u8]), TruncatedExtension>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let (kind, rest) = std::mem::take(&mut self.0).split_first_chunk()?;
@@ -115,7 +115,7 @@ impl<'a> Iterator for Extensions<'a> {
         }
         let length = rest.split_first_chunk();
         let value = length.and_then(|(length, rest)| rest.split_at_checked(u16::from_le_bytes(*length).into()));
-        let Some((value, after)) = value else { return Some(Err(ExtensionCutOff)) };
+        let Some((value, after)) = value else { return Some(Err(TruncatedExtension)) };
         self.0 = after;
         Some(Ok((kind, value)))
     }
@@ -123,7 +123,7 @@ impl<'a> Iterator for Extensions<'a> {
 
 /// An extension that does not fit into its account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExtensionCutOff;
+pub struct TruncatedExtension;
 
 /// Names of extensions in the responses of RPC servers, by type. The first type is 1.
 const EXTENSION_NAMES: &str = "
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_end_at_type_0_or_are_cut_off() {
+    fn extensions_end_at_type_0_or_are_truncated() {
         let kinds = |bytes: &[u8]| {
             let data = [account(), vec![2], bytes.to_vec()].concat();
             parse_account(&data, true).extensions.map(|extension| extension.map(|(kind, _)| kind)).collect::<Vec<_>>()
@@ -219,8 +219,8 @@ mod tests {
         assert_eq!(kinds(&[7, 0, 0, 0, 2, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8]), [Ok(7), Ok(2)]);
         assert_eq!(kinds(&[7, 0, 0, 0, 0, 0, 9, 9]), [Ok(7)], "type 0 ends them");
         assert_eq!(kinds(&[7, 0, 0, 0, 5]), [Ok(7)], "a type is two bytes");
-        assert_eq!(kinds(&[7, 0, 1, 0]), [Err(ExtensionCutOff)]);
-        assert_eq!(kinds(&[7, 0, 0]), [Err(ExtensionCutOff)]);
+        assert_eq!(kinds(&[7, 0, 1, 0]), [Err(TruncatedExtension)]);
+        assert_eq!(kinds(&[7, 0, 0]), [Err(TruncatedExtension)]);
     }
 
     #[test]

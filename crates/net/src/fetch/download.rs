@@ -55,7 +55,7 @@ impl Download {
     /// that the first server has.
     ///
     /// # Errors
-    /// No server is given, the archive is too long, or the disk has no room for it.
+    /// No server is given, the archive is too long, or the disk has no space for it.
     pub fn begin(
         client: Client,
         file: Arc<PartialFile>,

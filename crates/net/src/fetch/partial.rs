@@ -2,7 +2,7 @@
 //! as they arrive.
 //!
 //! Readers read from the file and not from the connections, so a slow reader delays no connection, and
-//! bytes can be read again. The file lies in the archives directory, which is held open. Because of its
+//! bytes can be read again. The file is in the archives directory, which is held open. Because of its
 //! name, neither a validator that starts nor another run removes it. It is locked during the download.
 //! Its `DownloadJournal` lists the ranges that are on disk when a run ends.
 //!
@@ -141,7 +141,7 @@ impl PartialFile {
     /// `length_bytes` if the file system supports it, to report a full disk now.
     ///
     /// # Errors
-    /// The file cannot be written, or the disk has no room for the archive.
+    /// The file cannot be written, or the disk has no space for the archive.
     pub fn begin(&self, identity: ArchiveIdentity, length_bytes: Option<u64>) -> Result<()> {
         let mut state = self.state.lock();
         if let Some(length_bytes) = length_bytes {
@@ -151,7 +151,7 @@ impl PartialFile {
             }
             let reserved = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes);
             if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) = reserved {
-                return Err(Error::io("make room for", &self.path, &error.into()));
+                return Err(Error::io("reserve space for", &self.path, &error.into()));
             }
         }
         state.journal.identity = identity;

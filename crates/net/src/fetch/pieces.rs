@@ -47,7 +47,7 @@ pub fn takeover_after(limits: &FetchLimits) -> Duration {
 impl Pieces {
     /// Creates pieces from ranges, of which the parts in `done` have arrived. The missing part of a
     /// piece reaches from its first missing byte to its last one. `widen` extends this part to a range
-    /// that can be checked, such as whole frames; bytes outside the piece are cut off.
+    /// that can be checked, such as whole frames; bytes outside the piece are dropped.
     pub fn new(
         ranges: impl IntoIterator<Item = Range<u64>>,
         done: &RangeSet<u64>,

@@ -50,7 +50,7 @@ pub struct FailedArchive {
     pub name: ArchiveName,
     /// Its URL without secrets, or its path. `None` if all archives of this name are bad.
     pub location: Option<String>,
-    /// True if the archive lies in the archives directory. No other archive of its name can be fetched then.
+    /// True if the archive is in the archives directory. No other archive of its name can be fetched then.
     pub is_in_place: bool,
     /// Root of its frame hashes. An archive with the same root is bad wherever it is.
     pub root: Option<ArchiveRoot>,

@@ -13,7 +13,6 @@ pub mod arriving;
 mod batches;
 mod by_index;
 pub mod compression;
-pub mod cut;
 pub mod decode;
 pub mod documents;
 pub mod front;
@@ -26,6 +25,7 @@ pub mod shape;
 pub mod source;
 mod streams;
 pub mod tail;
+pub mod truncation;
 pub mod visit;
 pub mod walk;
 

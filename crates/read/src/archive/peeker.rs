@@ -63,7 +63,7 @@ impl<R: BufRead> Peeker<R> {
             let step = part.len();
             on_part(part);
             if step == 0 {
-                return Err(cut_off_error(self.position));
+                return Err(truncated_error(self.position));
             }
             self.consume(step);
             count = count.saturating_sub(step as u64);
@@ -76,8 +76,8 @@ fn fill<R: BufRead>(input: &mut R) -> Result<&[u8]> {
     fill_buf(input).or_path("read", Path::new("the archive"))
 }
 
-pub fn cut_off_error(position: u64) -> Error {
-    Error::damaged(format!("the archive is cut off: it ends inside a frame, after {position} bytes"))
+pub fn truncated_error(position: u64) -> Error {
+    Error::damaged(format!("the archive is truncated: it ends inside a frame, after {position} bytes"))
         .with_hint("the download did not finish: download it again")
         .at_offset(position)
 }

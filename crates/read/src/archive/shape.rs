@@ -2,7 +2,7 @@
 //! a whole archive.
 //!
 //! In a zstd archive, only the headers of frames and blocks are read. The last frame is decoded if
-//! it is not too large: it must hold the end of the tar stream, so a cut between two frames is found
+//! it is not too large: it must hold the end of the tar stream, so truncation between two frames is found
 //! too. Other compressions have no such headers, so they are decoded. The contents are not checked.
 
 use std::io::BufReader;
@@ -15,7 +15,7 @@ use slotpress_format::{
 };
 
 use super::compression::detect_compression;
-use super::peeker::cut_off_error;
+use super::peeker::truncated_error;
 use super::source::{SOURCE_PIECE_BYTES, Source, SourceStream};
 use super::streams::StreamDecoder;
 use super::walk::{BufferPool, StreamPiece, WHOLE_FRAME_BYTES_MAX, damaged_at, decode_error};
@@ -38,7 +38,7 @@ const BLOCKS_PER_CHECK: u64 = 1024;
 /// Walks a source to its end. Waits for bytes that have not arrived yet.
 ///
 /// # Errors
-/// The source is no archive or is cut off ([`Damaged`](slotpress_base::ErrorKind::Damaged)), it
+/// The source is no archive or is truncated ([`Damaged`](slotpress_base::ErrorKind::Damaged)), it
 /// cannot be read, or the walk is interrupted.
 pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut start = [0; BLOCK_LEN];
@@ -79,7 +79,7 @@ fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveSh
     }
     // The walk skips contents, so check that the last byte exists.
     if offset > 0 && read_up_to(source, &mut [0], offset.saturating_sub(1))? == 0 {
-        return Err(cut_off_error(source.length_bytes().unwrap_or(offset)));
+        return Err(truncated_error(source.length_bytes().unwrap_or(offset)));
     }
     let Some(last) = last_with_content else {
         return Err(Error::damaged("the archive is empty: none of its frames has content")
@@ -101,7 +101,7 @@ fn walk_frame(source: &dyn Source, start: u64, header: &FrameHeader, progress: &
         saturating_add_to(&mut blocks, 1);
         let mut bytes = [0; 3];
         if read_up_to(source, &mut bytes, offset)? < bytes.len() {
-            return Err(cut_off_error(source.length_bytes().unwrap_or(offset)));
+            return Err(truncated_error(source.length_bytes().unwrap_or(offset)));
         }
         let block = parse_block_header(bytes).map_err(|error| damaged_at(error, offset))?;
         saturating_add_to(&mut offset, u64::from(block.stored_bytes).saturating_add(bytes.len() as u64));
@@ -124,7 +124,7 @@ fn check_end(source: &dyn Source, frame: &FrameExtent) -> Result<()> {
     }
     let mut bytes = vec![0; frame_bytes];
     if read_up_to(source, &mut bytes, start)? < frame_bytes {
-        return Err(cut_off_error(source.length_bytes().unwrap_or_default()));
+        return Err(truncated_error(source.length_bytes().unwrap_or_default()));
     }
     let mut content = Vec::with_capacity(content_bytes_max);
     zstd_safe::decompress(&mut content, &bytes).map_err(|code| decode_error(start, code))?;
@@ -151,7 +151,7 @@ fn check_zeros(end: &[u8]) -> Result<()> {
     if end.iter().all(|byte| *byte == 0) && !end.is_empty() {
         Ok(())
     } else {
-        Err(Error::damaged("the archive is cut off: its last frame does not end the tar stream")
+        Err(Error::damaged("the archive is truncated: its last frame does not end the tar stream")
             .with_hint("the download did not finish: download it again"))
     }
 }
@@ -198,7 +198,7 @@ pub(super) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Whole archives pass. Cut archives do not, whatever their compression and wherever they are
+        /// Whole archives pass. Truncated archives do not, whatever their compression and wherever they are
         /// cut.
         #[test]
         fn cuts_are_found(
@@ -220,7 +220,7 @@ pub(super) mod tests {
                 let zeros = if shape.compression == ArchiveCompression::None { END_OF_ARCHIVE.len() + BLOCK_LEN } else { 0 };
                 if cut < bytes.len() - mark - zeros {
                     match walk(&bytes[..cut]) {
-                        Ok(_) => prop_assert!(has_all_but_zeros(&bytes, cut), "cut at {}", cut),
+                        Ok(_) => prop_assert!(has_all_but_zeros(&bytes, cut), "truncated at {}", cut),
                         Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Damaged),
                     }
                 }
@@ -228,7 +228,7 @@ pub(super) mod tests {
         }
     }
 
-    /// True if a cut archive still has whole zstd frames, with all of the tar but some zeros at its
+    /// True if a truncated archive still has whole zstd frames, with all of the tar but some zeros at its
     /// end.
     fn has_all_but_zeros(bytes: &[u8], cut: usize) -> bool {
         let (Ok(kept), Ok(whole)) = (zstd::decode_all(&bytes[..cut]), zstd::decode_all(bytes)) else { return false };

@@ -38,8 +38,8 @@ pub trait Source: Debug + Send + Sync {
     /// Total number of bytes; `None` while it is unknown.
     fn length_bytes(&self) -> Option<u64>;
 
-    /// Reads bytes from `offset_bytes` on, at least one, and returns their number. Waits for bytes that
-    /// have not arrived. Returns 0 only at the end. After an error, the same range may be read again.
+    /// Reads bytes from `offset_bytes` onwards, at least one, and returns their number. Waits for bytes
+    /// that have not arrived. Returns 0 only at the end. After an error, the same range may be read again.
     fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 
     /// The file that holds all bytes, if there is one. A file can be read directly, without filling the
@@ -59,12 +59,12 @@ pub trait Source: Debug + Send + Sync {
         None
     }
 
-    /// Fills `buf` with the bytes from `offset_bytes` on.
+    /// Fills `buf` with the bytes from `offset_bytes` onwards.
     fn read_exact_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<()> {
         if self.read_up_to(buf, offset_bytes)? == buf.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Fills `buf` with the bytes from `offset_bytes` on, or with fewer at the end, and returns their
+    /// Fills `buf` with the bytes from `offset_bytes` onwards, or with fewer at the end, and returns their
     /// number.
     fn read_up_to(&self, buf: &mut [u8], mut offset_bytes: u64) -> io::Result<usize> {
         let mut read = 0usize;

@@ -16,10 +16,10 @@ use slotpress_format::{
 };
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use crate::archive::peeker::{Peeker, cut_off_error};
+use crate::archive::peeker::{Peeker, truncated_error};
 
 /// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer write
-/// frames of about 32 MiB. Twice that leaves room, and bounds the memory of a worker.
+/// frames of about 32 MiB. Twice that leaves a margin, and bounds the memory of a worker.
 pub const WHOLE_FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Bytes decoded at a time from a stream that cannot be divided. They stay in the second-level cache
@@ -165,7 +165,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
         self.input.take(header.header_bytes, &mut bytes)?;
         while is_small {
             let block_header = self.input.peek(3)?.first_chunk().copied();
-            let block_header = block_header.ok_or_else(|| cut_off_error(self.input.position()))?;
+            let block_header = block_header.ok_or_else(|| truncated_error(self.input.position()))?;
             let block = parse_block_header(block_header).map_err(|error| damaged_at(error, self.input.position()))?;
             self.input.take(to_usize(block.stored_bytes).saturating_add(3), &mut bytes)?;
             saturating_add_to(&mut blocks, 1);
@@ -193,7 +193,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
 
     fn continue_streamed(&mut self) -> Result<StreamPiece> {
         let mut content = self.pool.take();
-        let Some(frame) = &mut self.streamed else { return Err(cut_off_error(self.input.position())) };
+        let Some(frame) = &mut self.streamed else { return Err(truncated_error(self.input.position())) };
         content.reserve(DECODED_PIECE_BYTES);
         let mut compressed_bytes = 0;
         let mut is_end = false;
@@ -202,7 +202,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
             let is_prefix = !prefix.is_empty();
             let available = if is_prefix { prefix } else { self.input.peek(1)? };
             if available.is_empty() {
-                return Err(cut_off_error(self.input.position()));
+                return Err(truncated_error(self.input.position()));
             }
             let mut input = InBuffer::around(available);
             let content_bytes = content.len();

@@ -90,8 +90,9 @@ pub enum FileFault {
     Empty,
     /// It does not begin like an archive.
     NotAnArchive,
-    /// Its end is missing: it was cut off, or is still being written.
-    Cut,
+    /// Its end is missing: it was truncated, or is still being written.
+    #[serde(rename = "cut")]
+    Truncated,
     /// It cannot be opened or read.
     Unreadable,
 }
@@ -101,7 +102,7 @@ impl fmt::Display for FileFault {
         f.write_str(match self {
             Self::Empty => "it is empty",
             Self::NotAnArchive => "its first bytes are not those of an archive",
-            Self::Cut => "it has no end: it was cut off, or is still being written",
+            Self::Truncated => "it has no end: it was truncated, or is still being written",
             Self::Unreadable => "it cannot be read",
         })
     }

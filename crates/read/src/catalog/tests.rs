@@ -368,9 +368,9 @@ fn unusable_files_are_listed_separately() {
         ("tar", vec![0; 5120], Some(FileFault::NotAnArchive)),
         ("tar.zst", b"<html>busy</html>".to_vec(), Some(FileFault::NotAnArchive)),
         ("tar.lz4", lz4.clone(), None),
-        ("tar.lz4", [&lz4[..7], &[9; 20]].concat(), Some(FileFault::Cut)),
+        ("tar.lz4", [&lz4[..7], &[9; 20]].concat(), Some(FileFault::Truncated)),
         ("tar", tar.clone(), None),
-        ("tar", tar[..tar.len() - 1].to_vec(), Some(FileFault::Cut)),
+        ("tar", tar[..tar.len() - 1].to_vec(), Some(FileFault::Truncated)),
     ];
     fs::create_dir(dir.path().join("remote")).expect("created");
     for (slot, (extension, content, fault)) in (1..).zip(&cases) {

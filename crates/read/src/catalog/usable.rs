@@ -8,13 +8,13 @@ use slotpress_format::{ArchiveCompression, BLOCK_BYTES, BLOCK_LEN, FrameHashesLo
 
 use super::{FileFault, FrameHashes, ListedArchive};
 use crate::archive::compression::detect_compression;
-use crate::archive::cut::is_plainly_cut;
+use crate::archive::truncation::is_plainly_truncated;
 use crate::rules::pair::rebased_on;
 use crate::{LocalFile, Source, Tail, tail_read_offset};
 
 /// Decides from the first and last bytes of a file whether it is a usable archive, and returns its
-/// frame hashes if it has them. Whole archives always pass. Only `verify` finds changed bytes, a cut
-/// between two frames or at a block boundary of a plain tar, and cuts in bzip2 and gzip archives.
+/// frame hashes if it has them. Whole archives always pass. Only `verify` finds changed bytes, truncation
+/// between two frames or at a block boundary of a plain tar, and truncated bzip2 and gzip archives.
 ///
 /// # Errors
 /// The fault.
@@ -40,13 +40,13 @@ pub fn judge_source(source: &dyn Source) -> Result<Option<FrameHashes>, FileFaul
         let rebased_on = rebased_on(&tail.index.settings).and_then(|hash| hash.parse().ok());
         return Ok(Some(FrameHashes { root: hashes.root, location, rebased_on }));
     }
-    let is_cut = match compression {
-        ArchiveCompression::Zstd => is_plainly_cut(source).map_err(|_| FileFault::Unreadable)?,
+    let is_truncated = match compression {
+        ArchiveCompression::Zstd => is_plainly_truncated(source).map_err(|_| FileFault::Unreadable)?,
         ArchiveCompression::Lz4 => !has_end_mark(source, length_bytes).map_err(|_| FileFault::Unreadable)?,
         ArchiveCompression::None => !length_bytes.is_multiple_of(BLOCK_BYTES),
         ArchiveCompression::Bzip2 | ArchiveCompression::Gzip => false,
     };
-    if is_cut { Err(FileFault::Cut) } else { Ok(None) }
+    if is_truncated { Err(FileFault::Truncated) } else { Ok(None) }
 }
 
 /// True if the file ends with the end mark of an lz4 frame: an empty block, with or without a

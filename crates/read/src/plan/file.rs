@@ -66,7 +66,7 @@ impl OpenStorage {
         if is_same { Ok(()) } else { Err(changed_error(&self.path)) }
     }
 
-    /// Reads bytes of the kept ranges, from `offset` on, as if the ranges were one contiguous file.
+    /// Reads bytes of the kept ranges, from `offset` onwards, as if the ranges were one contiguous file.
     pub fn read_kept(&self, kept: &[Range<u64>], mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
         let mut wanted = Vec::new();
         let mut missing_bytes = buf.len() as u64;

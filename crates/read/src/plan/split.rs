@@ -174,7 +174,7 @@ fn scan_entries(
     Ok(scanned)
 }
 
-/// A piece of the entry: `buf` receives its bytes from `offset` on.
+/// A piece of the entry: `buf` receives its bytes from `offset` onwards.
 struct SplitPiece<'a> {
     offset: u64,
     buf: &'a mut [u8],

@@ -133,7 +133,7 @@ proptest! {
         let fixture = split_fixture(&accounts);
         let dir = tempfile::tempdir().expect("a directory");
         let has_data = accounts.iter().any(|account| account.data_len > INLINE_BYTES_MAX);
-        let (whole, scanned) = read_whole(dir.path(), &fixture, has_data).expect("sound");
+        let (whole, scanned) = read_whole(dir.path(), &fixture, has_data).expect("valid");
         prop_assert!(whole == fixture.entry);
         prop_assert!(scanned.checkpoints.len() as u64 <= scanned.content_bytes / CHECKPOINT_BYTES);
 
@@ -187,11 +187,11 @@ proptest! {
 fn errors_name_the_damaged_field_and_its_offset() {
     let lengths = [0, 165, 5000, 4008, 9000];
     let accounts = lengths.map(|data_len| Account { data_len, is_obsolete: false });
-    let sound = split_fixture(&accounts);
+    let intact = split_fixture(&accounts);
     // Entries begin at 64. Their lengths are 96 (88, padded), 256 (88 + 165, padded), 96 (88 + 8) and
     // 4096 (88 + 4008).
     let [third, fifth] = [64 + 96 + 256, 64 + 96 + 256 + 96 + 4096];
-    assert_eq!(sound.meta.len(), fifth + 96);
+    assert_eq!(intact.meta.len(), fifth + 96);
     type Change = Box<dyn Fn(&mut SplitFixture)>;
     let overwrite = |file_of: fn(&mut SplitFixture) -> &mut Vec<u8>, offset: usize, bytes: &[u8]| -> Change {
         let bytes = bytes.to_vec();
@@ -255,9 +255,9 @@ fn errors_name_the_damaged_field_and_its_offset() {
         assert!(error.to_string().contains(expected), "{error}\n{expected}");
     }
     let dir = tempfile::tempdir().expect("a directory");
-    let error = read_whole(dir.path(), &sound, false).expect_err("no .data file").to_string();
+    let error = read_whole(dir.path(), &intact, false).expect_err("no .data file").to_string();
     assert!(error.contains("5000 bytes of data, but the storage has no .data file, at offset 416"), "{error}");
-    assert!(read_whole(dir.path(), &sound, true).expect("sound").0 == sound.entry);
+    assert!(read_whole(dir.path(), &intact, true).expect("valid").0 == intact.entry);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_file_that_changed_after_planning_is_not_called_damaged() {
         opened.read(&[], &[], 0, &mut buf).expect("unchanged");
         assert!(buf == fixture.entry);
         let file = fs::File::options().write(true).open(dir.path().join(format!("7.9.{extension}"))).expect("opened");
-        file.set_len(100).expect("cut");
+        file.set_len(100).expect("truncated");
         let error = opened.read(&[], &[], 0, &mut buf).expect_err("changed").to_string();
         assert!(error.contains(&format!("7.9.{extension} changed while it was read")), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Computes how many bytes of each append vec are archived: the file without obsolete records, cut
+//! Computes how many bytes of each append vec are archived: the file without obsolete records, truncated
 //! at the length that the bank file states.
 //!
 //! Split storages need a scan ([`split`](super::split)).
@@ -76,9 +76,9 @@ pub struct StorageLength {
     pub checkpoints: Vec<Checkpoint>,
 }
 
-/// Computes the archived length of an append vec: the file without obsolete records, cut at the
-/// storage map's length. Without a storage map, it is not cut, but padded to whole records as in Agave
-/// 4.4.
+/// Computes the archived length of an append vec: the file without obsolete records, truncated at the
+/// storage map's length. Without a storage map, it is not truncated, but padded to whole records as in
+/// Agave 4.4.
 pub fn storage_length(
     file: &StorageFile,
     obsolete: &ObsoleteSummary,
@@ -106,7 +106,7 @@ pub fn storage_length(
         return Err(Error::damaged(format!(
             "it is too short: {cut_file_bytes} bytes without its obsolete records, where the bank file says {map_bytes}"
         ))
-        .with_hint("the file was cut or replaced: archive a ledger that a validator left by a graceful exit"));
+        .with_hint("the file was truncated or replaced: archive a ledger that a validator left by a graceful exit"));
     }
     if align8(map_bytes) >= cut_file_bytes {
         return Ok(length(map_bytes, false));

@@ -147,7 +147,7 @@ const LOOK: &str = "look into it before you trust it";
 
 macro_rules! rules {
     ($($rule:ident, $check:ident, $severity:ident, $refused_by:ident, $remedy:ident, $evidence:ident, $description:expr;)*) => {
-        /// A rule that a sound archive obeys.
+        /// A rule that a valid archive obeys.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
         #[serde(rename_all = "kebab-case")]
         #[non_exhaustive]
@@ -178,7 +178,7 @@ macro_rules! rules {
 enum Severity {
     /// The archive must not be used as input.
     Broken,
-    /// The rule concerns only packing or naming, which unpacking corrects; the contents are sound.
+    /// The rule concerns only packing or naming, which unpacking corrects; the contents are valid.
     Packing,
     /// Archives or ledgers of a version of Agave normally break the rule. A violation counts only for
     /// clients that refuse it.
@@ -198,7 +198,7 @@ struct RuleRow {
 
 rules! {
     FrameDamaged, Frames, Broken, ALL, DOWNLOAD, SEEN, "a frame does not decode";
-    CutOff, Frames, Broken, ALL, DOWNLOAD, SEEN, "the archive is cut off";
+    CutOff, Frames, Broken, ALL, DOWNLOAD, SEEN, "the archive is truncated";
     TrailingBytes, Frames, Broken, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "bytes that are not a zstd frame follow the last frame";
     WindowRefused, Frames, Broken, ALL, RECOMPRESS, SEEN, "a frame needs a larger window than any client allows";
     WindowLarge, Frames, Packing, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "a frame needs a larger window than Firedancer allows";
@@ -278,7 +278,7 @@ rules! {
     SlotTime, State, Broken, AGAVE, SOURCE, SEEN, "the bank file's slots are not as long as the features for shorter slots require";
     MissingStorage, Entries, Broken, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
     Ledger, Entries, Broken, ALL, LEDGER, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
-    NewerErrors, Bank, VersionSpecific, UP_TO_4_3, VERSION, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 on";
+    NewerErrors, Bank, VersionSpecific, UP_TO_4_3, VERSION, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 onwards";
     HardLinks, Entries, VersionSpecific, FROM_4_5, LAYOUT, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
     // The ledger does not use a storages list that distinguishes append vecs from split files
     // (fastboot 4 and 5).
@@ -354,13 +354,13 @@ impl Rule {
         matches!(self.row().severity, Severity::VersionSpecific | Severity::FiredancerSpecific)
     }
 
-    /// True if sound archives of Firedancer break the rule, and no version of Agave loads an archive
+    /// True if valid archives of Firedancer break the rule, and no version of Agave loads an archive
     /// that does.
     pub fn is_unsupported(self) -> bool {
         self == Self::SharedSlot || self.concerns_newest_bank()
     }
 
-    /// Returns the error for an archive that breaks the rule, if sound archives of Firedancer
+    /// Returns the error for an archive that breaks the rule, if valid archives of Firedancer
     /// [break it](Self::is_unsupported).
     pub fn unsupported_error(self) -> Error {
         let message = format!("only Firedancer loads it: {}", self.description());
@@ -374,7 +374,7 @@ impl Rule {
     }
 
     /// True if the rule concerns only packing or naming, which unpacking corrects; the contents are
-    /// sound.
+    /// valid.
     pub fn is_only_packing(self) -> bool {
         self.row().severity == Severity::Packing
     }

@@ -58,10 +58,10 @@ impl StateBuilder {
     /// Creates an empty state. `storages_bytes` is the expected length of all storages. A log that does
     /// not fit in memory is spilled into `spill_dir`.
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
-        let room_bytes = estimate_records(storages_bytes).saturating_mul(ITEM_BYTES);
+        let space_bytes = estimate_records(storages_bytes).saturating_mul(ITEM_BYTES);
         Ok(Self {
             fingerprinter: Fingerprinter::new()?,
-            log: VersionLog::new(memory_bytes, spill_dir, room_bytes),
+            log: VersionLog::new(memory_bytes, spill_dir, space_bytes),
             newer: None,
             kept_records: None,
             stakes: StakeAccounts::default(),

@@ -7,7 +7,7 @@
 //!
 //! Two pubkeys that were chosen before the key was drawn collide with a probability of exactly
 //! 2^-96. The probability that any two of n accounts collide is below n² / 2^97, which is 6e-12 for
-//! a billion. A collision can only make a sound archive look damaged, or hide a difference by
+//! a billion. A collision can only make a valid archive look damaged, or hide a difference by
 //! chance: without the key, an attacker cannot choose pubkeys that collide. Hashing takes a tenth
 //! of the time of a cryptographic hash, which would not be safer: fingerprints are never
 //! shown, so the key cannot be learned.

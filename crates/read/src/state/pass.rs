@@ -191,7 +191,7 @@ impl RecordSink for AccountsWorker<'_> {
 
 fn add_record_failure(storage: StorageRef, fault: RecordFault, failures: &Failures) -> Result<()> {
     let rule = match fault.kind {
-        RecordFaultKind::CutOff | RecordFaultKind::TrailingBytes => Rule::RecordCutOff,
+        RecordFaultKind::Truncated | RecordFaultKind::TrailingBytes => Rule::RecordCutOff,
         RecordFaultKind::PartialHeader => Rule::StorageTail,
         RecordFaultKind::Padded => Rule::StoragePadded,
         RecordFaultKind::DataLength => Rule::DataLength,

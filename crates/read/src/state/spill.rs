@@ -15,7 +15,7 @@ use slotpress_base::{Error, EscapePath, IoContext, Result, Space, SpaceWatch, hi
 #[derive(Debug)]
 pub struct Spill {
     dir: PathBuf,
-    pub(super) room_bytes: u64,
+    pub(super) space_bytes: u64,
     file: Mutex<Option<Arc<File>>>,
     bytes: AtomicU64,
     purpose: &'static str,
@@ -24,11 +24,11 @@ pub struct Spill {
 }
 
 impl Spill {
-    /// Prepares a file in `dir`, where `room_bytes` must be free when the file is made.
-    pub fn new(dir: &Path, room_bytes: u64) -> Self {
+    /// Prepares a file in `dir`, where `space_bytes` must be free when the file is made.
+    pub fn new(dir: &Path, space_bytes: u64) -> Self {
         Self {
             dir: dir.to_path_buf(),
-            room_bytes,
+            space_bytes,
             file: Mutex::default(),
             bytes: AtomicU64::new(0),
             purpose: "finding superseded records",
@@ -65,7 +65,7 @@ impl Spill {
         if let Some(file) = &*file {
             return Ok(file.clone());
         }
-        self.check_room()?;
+        self.check_space()?;
         let created =
             tempfile::tempfile_in(&self.dir).map_err(|error| self.io_error("create a temporary file in", &error))?;
         Ok(file.insert(Arc::new(created)).clone())
@@ -73,16 +73,16 @@ impl Spill {
 
     /// Checks that the directory has enough free space and is not in memory, where spilling would
     /// free nothing.
-    pub(super) fn check_room(&self) -> Result<()> {
+    pub(super) fn check_space(&self) -> Result<()> {
         if is_in_memory(&self.dir)? {
-            let room = quantity::bytes(self.room_bytes);
+            let needed = quantity::bytes(self.space_bytes);
             let dir = self.dir.escaped();
-            let estimate = if self.watch.is_none() { format!("about {room}, ") } else { String::new() };
+            let estimate = if self.watch.is_none() { format!("about {needed}, ") } else { String::new() };
             let purpose = self.purpose;
             let message = format!("{purpose} takes {estimate}more than the memory limit, and {dir} is in memory too");
             return Err(Error::failed(message).with_hint(hint::SPILL_TO_DISK));
         }
-        Space::new(&self.dir, self.room_bytes)?.check().map_err(|error| error.with_hint(hint::MORE_MEMORY))
+        Space::new(&self.dir, self.space_bytes)?.check().map_err(|error| error.with_hint(hint::MORE_MEMORY))
     }
 
     fn io_error(&self, action: &str, error: &io::Error) -> Error {
@@ -112,10 +112,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_checked_before_anything_is_written() {
+    fn space_is_checked_before_anything_is_written() {
         let dir = tempfile::tempdir().expect("a directory");
         let spill = Spill::new(dir.path(), u64::MAX);
-        let error = spill.write(b"something").expect_err("no disk has that much room");
+        let error = spill.write(b"something").expect_err("no disk has that much space");
         assert!(error.to_string().contains("not enough space"), "{error}");
         assert_eq!(spill.bytes(), 0);
     }

@@ -82,20 +82,20 @@ impl<T: LogItem> Partition<T> {
 
 impl<T: LogItem> VersionLog<T> {
     /// Uses at most `memory_bytes`, or 50 MiB if that is more, then spills into `spill_dir`, where
-    /// `room_bytes` must be free at that time.
-    pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Self {
+    /// `space_bytes` must be free at that time.
+    pub fn new(memory_bytes: u64, spill_dir: &Path, space_bytes: u64) -> Self {
         Self {
             partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
             log_bytes_max: (memory_bytes / 4 * 3).max(log_bytes_min::<T>()),
             sort_bytes_max: (memory_bytes / 8).max(log_bytes_min::<T>() / 8),
             held_bytes: AtomicU64::new(0),
-            spill: Spill::new(spill_dir, room_bytes),
+            spill: Spill::new(spill_dir, space_bytes),
         }
     }
 
-    /// If not everything is expected to fit in memory, checks that the disk has room.
-    pub fn check_expected_room(&self, memory_bytes: u64) -> Result<()> {
-        if self.spill.room_bytes > memory_bytes / 4 * 3 { self.spill.check_room() } else { Ok(()) }
+    /// If not everything is expected to fit in memory, checks that the disk has enough space.
+    pub fn check_expected_space(&self, memory_bytes: u64) -> Result<()> {
+        if self.spill.space_bytes > memory_bytes / 4 * 3 { self.spill.check_space() } else { Ok(()) }
     }
 
     pub fn spilled_bytes(&self) -> u64 {

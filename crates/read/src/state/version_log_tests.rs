@@ -112,11 +112,11 @@ fn log_with_two_records_per_account(accounts: u32) -> VersionLog {
 }
 
 #[test]
-fn room_is_checked_if_it_will_be_needed() {
-    // The log may take three quarters of the memory; a missing directory has no room.
-    for (room_bytes, is_enough) in [(3000, true), (3001, false)] {
-        let log = VersionLog::<RecordVersion>::new(4000, Path::new("/not/there"), room_bytes);
-        assert_eq!(log.check_expected_room(4000).is_ok(), is_enough, "{room_bytes}");
+fn space_is_checked_if_it_will_be_needed() {
+    // The log may take three quarters of the memory; a missing directory has no space.
+    for (space_bytes, is_enough) in [(3000, true), (3001, false)] {
+        let log = VersionLog::<RecordVersion>::new(4000, Path::new("/not/there"), space_bytes);
+        assert_eq!(log.check_expected_space(4000).is_ok(), is_enough, "{space_bytes}");
     }
 }
 
@@ -170,7 +170,7 @@ fn known_accounts_take_at_most_half_of_the_log() {
     let mut log = log_with_two_records_per_account(8);
     let before = 2 * LOG_BYTES_MIN;
     log.log_bytes_max = before;
-    let partitions = log.known_accounts(2).expect("threads").expect("few");
+    let partitions = log.known_accounts(2).expect("threads").expect("a few");
     let taken = before - log.log_bytes_max;
     assert_eq!(taken, partitions.iter().map(KnownPartition::memory_bytes).sum::<u64>());
     assert_eq!(log.spilled_bytes(), 0);

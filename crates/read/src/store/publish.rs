@@ -223,7 +223,7 @@ fn refuse_file_being_made(dir: &KeptDir, name: &OsStr, final_name: &str) -> Resu
     let holder = lock_holder(&file).filter(|holder| holder.pid.is_some());
     let by = holder.map_or("another run".to_string(), |holder| holder.to_string());
     let message = format!("{} is being made by {by}", dir.path_of(final_name).escaped());
-    Err(Error::new(ErrorKind::Exists, message).with_hint("wait until that run has ended: then the archive is there"))
+    Err(Error::new(ErrorKind::Exists, message).with_hint("wait until that run has ended: then the archive exists"))
 }
 
 pub fn already_exists_error(path: &Path) -> Error {

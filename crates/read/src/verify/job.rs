@@ -117,7 +117,7 @@ impl<'a> VerifyJob<'a> {
 }
 
 /// Prepares the state check for storages of this size. A temporary directory that the user chose
-/// must have room for what is not expected to fit in memory. If the system's directory lacks room,
+/// must have space for what is not expected to fit in memory. If the system's directory lacks space,
 /// there is only a warning, because the estimate may be too high.
 pub(crate) fn new_state_builder(job: &VerifyJob<'_>, storages_bytes: u64) -> Result<StateBuilder> {
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
@@ -130,7 +130,7 @@ pub(crate) fn new_state_builder(job: &VerifyJob<'_>, storages_bytes: u64) -> Res
     if !job.reads_records() {
         return Ok(state);
     }
-    match state.log.check_expected_room(*memory_bytes) {
+    match state.log.check_expected_space(*memory_bytes) {
         Err(error) if temporary_dir.is_none() => {
             job.progress.warn(&format!("if the log of records does not fit in memory, the run will end with: {error}"));
         }

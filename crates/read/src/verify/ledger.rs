@@ -159,7 +159,7 @@ fn report_ledger_error(error: Error, failures: Failures, path: &Path, job: &Veri
     }
     failures.at(FailurePlace::default()).add_error(Rule::Ledger, &error)?;
     for check in [Check::Records, Check::State] {
-        failures.skip(check, "the storages are not sound");
+        failures.skip(check, "the storages are not valid");
     }
     failures.skip(Check::Frames, "a ledger has none");
     let paths = vec![PathBuf::from(path)];

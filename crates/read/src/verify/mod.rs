@@ -34,7 +34,7 @@ use crate::{
 /// [`VerifyReport::require_ok`] turns it into an error. A ledger's lock is held during the call.
 ///
 /// # Errors
-/// An archive or a file cannot be read; the ledger is in use; the disk has no room for the log of
+/// An archive or a file cannot be read; the ledger is in use; the disk has no space for the log of
 /// records; or the state of an incremental archive alone was to be checked.
 pub fn verify(snapshot: &Snapshot, options: &VerifyOptions, progress: &dyn Progress) -> Result<VerifyReport> {
     read_snapshot(snapshot, VerifyJob::new(options, progress))

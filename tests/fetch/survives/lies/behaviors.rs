@@ -219,7 +219,7 @@ pub fn silent_at_first(state: &ServerState, request: &Request, stream: &mut TcpS
     honest(state, request, stream)
 }
 
-/// Sends a different archive of the same name from the fifth request on.
+/// Sends a different archive of the same name from the fifth request onwards.
 pub fn published_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     match state.get_count.load(Relaxed) {
         0..4 => file(request, stream, &state.archive.right, ETAG),

@@ -30,7 +30,7 @@ pub struct Lie {
     /// Prepares the directory before the first run.
     pub prepare: Option<fn(&Archive, &Path)>,
     pub command: &'static str,
-    /// More arguments of the command; `ROOT` stands for the archive's root.
+    /// More arguments of the command; `ROOT` is replaced by the archive's root.
     pub flags: &'static [&'static str],
     pub runs: &'static [Run],
 }

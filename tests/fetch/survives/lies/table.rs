@@ -203,7 +203,7 @@ pub const LIES: &[Lie] = &[
     },
     Lie {
         name: "published again",
-        description: "a different archive of the name from the fifth request on",
+        description: "a different archive of the name from the fifth request onwards",
         flags: &["--streams", "2"],
         runs: &[expect_run(&[published_again], 0, Other)],
         ..PLAIN
@@ -256,7 +256,7 @@ pub const LIES: &[Lie] = &[
     },
     Lie {
         name: "gone",
-        description: "404 from the fourth request on",
+        description: "404 from the fourth request onwards",
         flags: &["--streams", "1"],
         runs: &[expect_run(&[gone_midway], 4, Nothing), expect_run(&[honest], 0, Right)],
         ..PLAIN

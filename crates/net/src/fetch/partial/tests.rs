@@ -21,7 +21,7 @@ fn write_all(file: &PartialFile, offset_bytes: u64, bytes: &[u8]) {
     assert_eq!(file.write(offset_bytes, bytes).expect("written"), bytes.len() as u64);
 }
 
-/// The copied descriptor stands for a child process of another thread: between fork and exec, it has a
+/// The copied descriptor represents a child process of another thread: between fork and exec, it has a
 /// copy of every descriptor.
 #[test]
 fn a_copy_of_the_file_does_not_hold_the_lock() {
@@ -39,7 +39,7 @@ fn a_copy_of_the_file_does_not_hold_the_lock() {
 fn marked_bytes_are_not_overwritten() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = open(&dir).expect("made");
-    file.restart(identity(100), Some(100)).expect("begun");
+    file.restart(identity(100), Some(100)).expect("started");
     assert_eq!(file.write_marked(10, &[2; 40]).expect("written"), 40);
     assert_eq!(file.write_marked(0, &[3; 60]).expect("written"), 20);
     let mut content = [0; 60];
@@ -56,7 +56,7 @@ fn after_a_failed_check_the_end_is_not_kept() {
     {
         let dir = tempfile::tempdir().expect("a directory");
         let file = open(&dir).expect("made");
-        file.restart(ArchiveIdentity { root, ..identity(LENGTH) }, None).expect("begun");
+        file.restart(ArchiveIdentity { root, ..identity(LENGTH) }, None).expect("started");
         for range in [0..1 << 20, LENGTH - 100..LENGTH] {
             write_all(&file, range.start, &vec![1; range_bytes(&range) as usize]);
             file.mark(range);
@@ -74,7 +74,7 @@ fn after_a_failed_check_the_end_is_not_kept() {
 fn synced_bytes_are_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = open(&dir).expect("made");
-    file.restart(identity(100), Some(100)).expect("begun");
+    file.restart(identity(100), Some(100)).expect("started");
     write_all(&file, 40, &[4; 20]);
     file.mark(40..60);
     file.sync().expect("synced");
@@ -86,14 +86,14 @@ fn synced_bytes_are_kept() {
 
     let file = open(&dir).expect("opened");
     assert_eq!((file.done_ranges(), file.identity()), ([40..60].into_iter().collect(), identity(100)));
-    file.begin(identity(100), Some(100)).expect("begun");
+    file.begin(identity(100), Some(100)).expect("started");
     assert_eq!((file.done_bytes(), file.unchecked_ranges()), (0, [40..60].into_iter().collect()));
     file.keep_checked(identity(100), [40..60]);
     let mut content = vec![0; 20];
     file.read_exact_at(&mut content, 40).expect("there");
     assert_eq!(content, [4; 20]);
     // Another archive: nothing is kept.
-    file.restart(identity(90), Some(90)).expect("begun");
+    file.restart(identity(90), Some(90)).expect("started");
     assert_eq!(file.done_bytes(), 0);
     drop(file);
     let file = open(&dir).expect("opened");
@@ -106,7 +106,7 @@ fn synced_bytes_are_kept() {
 fn readers_wait_for_bytes() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = open(&dir).expect("made");
-    file.restart(identity(1000), Some(1000)).expect("begun");
+    file.restart(identity(1000), Some(1000)).expect("started");
     assert_eq!(file.length_bytes(), Some(1000));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -132,7 +132,7 @@ fn readers_wait_for_bytes() {
 fn readers_get_the_error_of_the_download() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = open(&dir).expect("made");
-    file.restart(identity(1000), Some(1000)).expect("begun");
+    file.restart(identity(1000), Some(1000)).expect("started");
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| file.read_at(&mut [0], 5));
         file.end(Err(Error::failed("the cable is cut")));
@@ -140,7 +140,7 @@ fn readers_get_the_error_of_the_download() {
         assert!(error.to_string().contains("the cable is cut"));
     });
     // If bytes arrive in order and without a length, the length is known at the end.
-    file.restart(ArchiveIdentity::default(), None).expect("begun");
+    file.restart(ArchiveIdentity::default(), None).expect("started");
     assert_eq!(file.length_bytes(), None);
     write_all(&file, 0, b"abc");
     file.mark(0..3);

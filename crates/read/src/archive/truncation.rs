@@ -11,11 +11,11 @@ use super::shape::read_up_to;
 use super::source::Source;
 
 /// True if a few reads show that a zstd file is incomplete: it is empty, or its last bytes are not the
-/// end of a frame. A cut between two frames is not found.
+/// end of a frame. Truncation between two frames is not found.
 ///
 /// # Errors
 /// The source cannot be read.
-pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
+pub fn is_plainly_truncated(source: &dyn Source) -> Result<bool> {
     match source.length_bytes() {
         None => Ok(false),
         Some(0) => Ok(true),
@@ -24,7 +24,7 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
 }
 
 /// Bytes read at the end of a file. zstd blocks are at most 128 KiB, so in a whole archive, these
-/// bytes end in a chain of at least three blocks. The end of a cut file looks like a block in about 1
+/// bytes end in a chain of at least three blocks. The end of a truncated file looks like a block in about 1
 /// of 40 files, and like such a chain in fewer than 1 in a million.
 const END_BYTES: u64 = 512 * 1024;
 
@@ -117,11 +117,11 @@ mod tests {
     use super::*;
     use crate::LocalFile;
 
-    fn is_cut(bytes: &[u8]) -> bool {
+    fn is_truncated(bytes: &[u8]) -> bool {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("archive");
         std::fs::write(&path, bytes).expect("written");
-        is_plainly_cut(&LocalFile::open(&path).expect("opened")).expect("read")
+        is_plainly_truncated(&LocalFile::open(&path).expect("opened")).expect("read")
     }
 
     fn archive_of_one_frame(content_bytes: usize, level: i32, has_checksum: bool) -> Vec<u8> {
@@ -141,9 +141,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// A whole archive of one frame, as Agave writes it, is not reported as cut. An archive that
-        /// is cut anywhere is. The same holds if other frames precede that frame, and skippable frames
-        /// may follow a whole one.
+        /// A whole archive of one frame, as Agave writes it, is not reported as truncated. An archive that
+        /// is truncated anywhere is. The same holds if other frames precede that frame, and skippable
+        /// frames may follow a whole one.
         #[test]
         fn a_cut_inside_a_frame_is_found(
             content_bytes in 1usize..3_000_000, level in -20i32..4, has_checksum: bool, cuts in prop::collection::vec(any::<prop::sample::Index>(), 6),
@@ -151,14 +151,14 @@ mod tests {
             use slotpress_format::skippable_frame;
             let archive = archive_of_one_frame(content_bytes, level, has_checksum);
             let small = archive_of_one_frame(500, 1, !has_checksum);
-            prop_assert!(!is_cut(&archive));
-            prop_assert!(!is_cut(&[small.as_slice(), &small, &archive].concat()));
-            prop_assert!(!is_cut(&[archive.as_slice(), &small, &skippable_frame(3, &[5; 100]).expect("small")].concat()));
+            prop_assert!(!is_truncated(&archive));
+            prop_assert!(!is_truncated(&[small.as_slice(), &small, &archive].concat()));
+            prop_assert!(!is_truncated(&[archive.as_slice(), &small, &skippable_frame(3, &[5; 100]).expect("small")].concat()));
             for cut in cuts {
                 let cut = cut.index(archive.len() - 1) + 1;
-                prop_assert!(is_cut(&archive[..cut]), "cut at {} of {}", cut, archive.len());
+                prop_assert!(is_truncated(&archive[..cut]), "truncated at {} of {}", cut, archive.len());
                 let two_frames = [small.as_slice(), &archive[..cut]].concat();
-                prop_assert!(is_cut(&two_frames), "cut at {} of {}, the second", cut, archive.len());
+                prop_assert!(is_truncated(&two_frames), "truncated at {} of {}, the second", cut, archive.len());
             }
         }
     }
@@ -178,10 +178,10 @@ mod tests {
         }
         marked.extend(skippable_frame(3, &[5; 100]).expect("small"));
         let unmarked = zstd::bulk::compress(&tar(b"1.2.0"), 1).expect("compresses");
-        assert!(!is_cut(&marked));
-        assert!(!is_cut(&unmarked));
-        assert!(is_cut(b""));
-        let not_found: Vec<usize> = (1..marked.len()).filter(|length| !is_cut(&marked[..*length])).collect();
+        assert!(!is_truncated(&marked));
+        assert!(!is_truncated(&unmarked));
+        assert!(is_truncated(b""));
+        let not_found: Vec<usize> = (1..marked.len()).filter(|length| !is_truncated(&marked[..*length])).collect();
         assert_eq!(not_found, ends);
     }
 }
