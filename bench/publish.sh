@@ -121,7 +121,7 @@ peak() { # NAME FACTOR TEXT
     local bytes_max=$(($(numfmt --from=auto "${memory%B}") * $2 + (64 << 20))) kib
     kib=$(tail -n 1 "$work/memory/$1")
     printf '%-34s %23.0f MiB   at most %d x %s and 64 MiB\n' "$3" "$((kib / 1024))" "$2" "$memory"
-    [ $((kib * 1024)) -le "$bytes_max" ] || { echo "$1 takes more memory than that" >&2; exit_code=1; }
+    [ $((kib * 1024)) -le "$bytes_max" ] || { echo "$1 uses more memory than that" >&2; exit_code=1; }
 }
 
 echo

@@ -6,7 +6,8 @@
 #                                   archive, with enough memory and with too little; fails if the limit is
 #                                   exceeded. With ROUNDS=0, it measures only memory
 #
-# SCRATCH is the directory for files (tmpfs unless it is set). 50 million records take some 27 GB, so use a disk.
+# SCRATCH is the directory for files (tmpfs unless it is set). 50 million records take about 27 GB, so use a
+# disk.
 
 . "$(dirname "$0")/lib.sh"
 build --bin slotpress --example floor
@@ -35,7 +36,7 @@ speed() {
 [ -n "${ACCOUNTS:-}" ] || exit 0
 needed=$((ACCOUNTS * 550 * 1000 * 1000)) free=$(($(stat -f -c '%a * %S' "$work")))
 [ "$free" -gt "$needed" ] || { echo "$work: $needed bytes needed, $free free" >&2; exit 1; }
-# A record of the synthetic ledger takes some 392 bytes.
+# A record of the synthetic ledger takes about 392 bytes.
 "$slotpress" synth "$work/ledger" --size "$((ACCOUNTS * 393))MB" -q >/dev/null
 "$slotpress" archive "$work/ledger" --output "$work" --threads "$threads" -q >/dev/null
 for memory in 2048 512; do

@@ -28,8 +28,8 @@
 //! other jobs, the options name the input, and jobs that write archives or tables take the output as
 //! the second argument. `restore` and `recompress` read a [`LocalArchive`] once, which may be a
 //! stream. Paths convert into all of these. Jobs on a network take a `Client` first; callbacks are
-//! last. Setters of paths, texts and inputs take the value itself; setters of other optional values
-//! also take an `Option`.
+//! last. Setters of paths, texts and inputs accept the value itself; setters of other optional values
+//! also accept an `Option`.
 //!
 //! Functions never print, read flags or exit. They block the calling thread until they are done.
 //! Long ones report to a [`Progress`], and end early when [`Progress::is_interrupted`] returns true:

@@ -304,7 +304,7 @@ fn accounts_of_an_incremental_archive_alone_are_visited_if_only_frames_are_check
     let input = &Snapshot::archive(&incremental);
     let result = visit_accounts(input, &VerifyOptions::default(), &NoProgress, VisitedAccounts::default);
     let error = result.err().expect("the state cannot be checked");
-    assert_eq!(error.hint(), Some(hint::GIVE_FULL_ARCHIVE));
+    assert_eq!(error.hint(), Some(hint::PASS_FULL_ARCHIVE));
     let Visit { slots, report, .. } = visit(input, CheckMode::Frames);
     assert!(slots == slots_of_newest_versions(&[&incremental]));
     assert!(!report.has_completed(Check::State));

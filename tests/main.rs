@@ -2,7 +2,7 @@
 //! helpers; every other module has one subject.
 
 #![allow(clippy::disallowed_methods)] // paths of tests hold no control characters
-#![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on has failed
+#![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot continue has failed
 
 mod archive;
 #[cfg(feature = "net")]

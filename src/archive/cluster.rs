@@ -405,7 +405,7 @@ mod tests {
             let (clustered, is_sorted) = cluster(&storage);
             prop_assert!(is_sorted);
             prop_assert_eq!(sorted_records(&storage), sorted_records(&clustered));
-            // Records with other meaningless bytes give the same result.
+            // Records with other meaningless bytes produce the same result.
             let noiseless = accounts.iter().map(|account| Account { noise: 0, ..account.clone() });
             let noiseless = self::storage(&noiseless.collect::<Vec<_>>(), is_last_padded);
             prop_assert_eq!(cluster(&noiseless).0, clustered.clone());

@@ -353,7 +353,7 @@ impl<'a> PlannedArchive<'a> {
 
 /// Warns of storages that are longer than the bank file says, although no list names obsolete records
 /// in them: the ledger was restored, and no validator has run on it since. They are archived whole, so
-/// the archive is somewhat larger. A preview does not give this warning.
+/// the archive is somewhat larger. A preview does not warn of this.
 fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
     let subject = match count {
         0 => return,

@@ -58,7 +58,7 @@ impl ArchivePreview {
 pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<ArchivePreview> {
     let Some(dir) = sink.dir() else {
         return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there")
-            .with_hint("give a directory, or leave out --dry-run"));
+            .with_hint("pass a directory, or leave out --dry-run"));
     };
     let planned = PlannedArchive::new(options, sink, progress)?;
     let Estimate { sample_bytes, archive_bytes } = planned.estimate(progress)?;

@@ -224,7 +224,7 @@ impl Destination for StoreSink<'_> {
     fn begin(&mut self, name: Option<&ArchiveName>, bytes_max: u64, _hint: IoHint) -> Result<()> {
         let Some(name) = name else {
             return Err(Error::usage("an archive from a stream has no name, and a store needs the name first")
-                .with_hint("give a file instead, or write into a directory"));
+                .with_hint("use a file instead, or write into a directory"));
         };
         // Content that cannot be compressed grows by a few bytes per block and frame.
         let bytes_max = bytes_max.saturating_add(bytes_max / 128).saturating_add(TAIL_BYTES_MAX);

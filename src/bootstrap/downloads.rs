@@ -29,7 +29,7 @@ use super::next::{FaultReason, KEPT_HINT, Selection};
 use super::run::{ArchiveFault, FaultResult, ObtainedArchive, World};
 use super::trust::Confirmations;
 
-const SOURCES_HINT: &str = "give other sources, or try again later";
+const SOURCES_HINT: &str = "use other sources, or try again later";
 
 /// Thread of a download. Returns the result, and the time at which the download ended.
 type DownloadThread<'scope> = ScopedJoinHandle<'scope, (Result<Fetched>, Instant)>;

@@ -130,7 +130,7 @@ impl FetchContext<'_> {
         if is_missing && let Some(expected) = expected {
             let why = first_error.map_or(String::new(), |error| format!(" ({error})"));
             let message = format!("no source has a genesis to compare with the expected hash {expected}{why}");
-            let hint = "give a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger";
+            let hint = "name a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger";
             return Err(Error::new(ErrorKind::Network, message).with_hint(hint));
         }
         if is_missing {
@@ -159,7 +159,7 @@ fn hash_genesis(genesis: &[u8]) -> Hash {
 fn check_hash(hash: Hash, expected: Option<Hash>) -> Result<()> {
     if let Some(expected) = expected.filter(|expected| *expected != hash) {
         let message = format!("the genesis hash is {hash}, not {expected}");
-        let hint = "the genesis is from a different cluster: give sources of the expected one";
+        let hint = "the genesis is from a different cluster: use sources of the expected one";
         return Err(Error::damaged(message).with_hint(hint));
     }
     Ok(())

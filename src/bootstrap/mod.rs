@@ -113,7 +113,7 @@ pub struct BootstrapReport {
     /// Archives from which the ledger was restored, the full one first. Their paths are
     /// in `restore`.
     pub archives: Vec<FetchedArchive>,
-    /// Answers of the trusted servers about the newest archive, and whether the caller gave its hash.
+    /// Answers of the trusted servers about the newest archive, and whether the caller passed its hash.
     #[serde(flatten)]
     pub confirmations: Confirmations,
     /// A newer state that a source offered, but that could not be used.
@@ -223,7 +223,7 @@ fn preview_restore(options: &BootstrapOptions, attempt: &Attempt, is_plan: bool)
 /// # Errors
 /// [`ErrorKind::Network`](crate::ErrorKind::Network) if a later run may succeed: it continues with
 /// the bytes that have arrived. [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if the state is
-/// not valid: nothing of it is left in place.
+/// not valid: none of it is left in place.
 pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapReport> {
     client.check_thread()?;
     let stopwatch = Stopwatch::start();
@@ -232,7 +232,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     let (report, offered) = context.find_candidates()?;
     let attempt = offered.choose_archives(report.require_candidate()?);
     let space_check = preview_restore(options, &attempt, context.is_plan)?.space_check;
-    // If a source may have overstated a length, the run goes on, and may try another archive.
+    // If a source may have overstated a length, the run continues, and may try another archive.
     if !attempt.archives().any(|archive| offered.may_be_overstated(archive)) {
         space_check?;
     }

@@ -172,7 +172,7 @@ impl<'r> ArchiveSupply<'r> {
         {
             if fault.reason.is_some() {
                 let name = &choice.name;
-                let message = format!("{name} has appeared meanwhile, and is left out: {}", fault.error);
+                let message = format!("{name} has appeared in the meantime, and is left out: {}", fault.error);
                 fault.error = Error::new(ErrorKind::Network, message);
             }
             return Err(fault);

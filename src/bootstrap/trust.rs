@@ -32,7 +32,7 @@ pub struct Confirmations {
     /// The other trusted servers, and why they do not confirm the state.
     #[serde(rename = "not_vouched_by")]
     pub unconfirmed: Vec<Unconfirmed>,
-    /// True if the caller gave the expected hash; `None` for a fetch, which takes none.
+    /// True if the caller passed the expected hash; `None` for a fetch, which needs none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_expected: Option<bool>,
 }
@@ -106,7 +106,7 @@ impl FetchContext<'_> {
             1 => format!("no trusted server confirms {name}"),
             quorum => format!("fewer than {quorum} trusted servers confirm {name}"),
         };
-        let hint = "nothing of it was fetched: try again in a minute, or name another trusted server";
+        let hint = "none of it was fetched: try again in a minute, or name another trusted server";
         Some(Error::new(ErrorKind::Network, message).with_hint(hint))
     }
 

@@ -38,7 +38,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             KeptDir::open_or_create(dir, &mut |_, _| {})?;
             if fs::read_dir(dir).or_path("read", dir)?.next().is_some() {
                 return Err(Error::failed(format!("{} is not empty", dir.escaped()))
-                    .with_hint("give --keep a directory that is empty or does not exist"));
+                    .with_hint("pass --keep a directory that is empty or does not exist"));
             }
             dir.as_path()
         }

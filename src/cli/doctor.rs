@@ -30,7 +30,7 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
         values::check_ledger(path)?;
         if !path.is_dir() {
             return Err(Error::failed(format!("{} is not a directory", path.escaped()))
-                .with_hint("give the validator's ledger directory, or leave it out to check only the machine"));
+                .with_hint("pass the validator's ledger directory, or leave it out to check only the machine"));
         }
     }
     let paths = args.path.as_ref().map(|path| args.directories.paths(path));

@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn flags_outside_of_commands_are_found() {
-        let text = "`slotpress prune --unusable` removes it; or give --max-age 3h, or --no-incremental: a--b -- c";
+        let text = "`slotpress prune --unusable` removes it; or use --max-age 3h, or --no-incremental: a--b -- c";
         assert_eq!(Vec::from_iter(find_flags(text)), ["--max-age", "--no-incremental"]);
     }
 }

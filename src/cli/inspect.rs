@@ -223,7 +223,7 @@ fn print_account(input: &Snapshot, pubkey: Address, threads: usize, paths: &[Pat
             Snapshot::Archive(archive) => archive.name.as_ref().and_then(|name| name.base_slot),
             _ => None,
         };
-        let hint = "an incremental archive holds only what changed after its base: also give the full archive of slot";
+        let hint = "an incremental archive holds only what changed after its base: also pass the full archive of slot";
         return Err(match base_slot {
             Some(base_slot) => error.with_hint(format!("{hint} {base_slot}")),
             None => error,

@@ -112,7 +112,7 @@ pub fn divide_memory(
         return Err(Error::usage(format!(
             "--memory {requested} is too little: one worker and the files that it writes need {needed}"
         ))
-        .with_hint(format!("give --memory at least {needed}, or export fewer tables")));
+        .with_hint(format!("set --memory to at least {needed}, or export fewer tables")));
     }
     let bytes = requested_memory_or_half_of_free(requested).max(bytes_min);
     let fitting_threads = (bytes / 2).saturating_sub(COMMAND_BYTES) / worker_bytes;

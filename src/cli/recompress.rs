@@ -57,7 +57,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     }
     if archives.len() > 1 && (args.output.as_os_str() == "-" || args.base.is_some()) {
         let message = "a full and an incremental archive are recompressed into two archives, in a directory or a store";
-        return Err(Error::usage(message).with_hint("give a directory or a store as --output, and leave out --base"));
+        return Err(Error::usage(message).with_hint("pass a directory or a store as --output, and leave out --base"));
     }
     let new_archive = &args.new_archive;
     let memory_bytes = new_archive.resources.memory;

@@ -260,7 +260,7 @@ impl Ui {
         }
     }
 
-    /// Creates a progress bar. Its text is formatted anew each time it is drawn.
+    /// Creates a progress bar. Its text is formatted again each time it is drawn.
     fn new_bar(&self) -> ProgressBar {
         let meter = self.meter.clone();
         let interrupted = self.interrupted.clone();

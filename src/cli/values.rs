@@ -175,7 +175,7 @@ pub fn check_ledger(path: &Path) -> Result<(), Error> {
         ledger = ".".to_string();
     }
     Err(Error::usage(format!("{path} is a directory inside a ledger, not the ledger"))
-        .with_hint(format!("give the ledger directory: {ledger}{slot_flag}")))
+        .with_hint(format!("pass the ledger directory: {ledger}{slot_flag}")))
 }
 
 /// Quotes a path for pasting into a shell. Control characters are escaped in bash's `$'…'` syntax.

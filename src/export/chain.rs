@@ -45,7 +45,7 @@ pub fn check_order(ours: &Value, table: &Store, progress: &dyn Progress) -> Resu
     let refuse = |newest: String| {
         let message = format!("{location}: changes since slot {since} do not follow the newest state there: {newest}");
         Err(Error::usage(message).with_hint(
-            "as the older state, give the last one that was exported there, with the same filters, format and tables; or choose another output",
+            "as the older state, use the last one that was exported there, with the same filters, format and tables; or choose another output",
         ))
     };
     let Some(last) = others.into_iter().max() else {

@@ -304,7 +304,7 @@ pub fn export(options: &ExportOptions, destination: ExportTo<'_>, progress: &dyn
     options.check(matches!(destination, ExportTo::Stream(_)))?;
     if is_incremental_alone(snapshot) || since.as_ref().is_some_and(is_incremental_alone) {
         return Err(
-            Error::usage("an incremental archive alone is not a whole state").with_hint("give its full archive too")
+            Error::usage("an incremental archive alone is not a whole state").with_hint("pass its full archive too")
         );
     }
     let mut stream = None;

@@ -221,7 +221,7 @@ impl ExportOutput {
     fn taken_over_error(&self, slot: u64) -> Error {
         let name = self.store.location_of(&journal_name(slot));
         Error::failed(format!("{name} no longer belongs to this run: another run exports this slot to the same place"))
-            .with_hint("let one run end before the next begins, or give each its own place")
+            .with_hint("let one run end before the next begins, or use a different place for each")
     }
 
     /// Removes a table of a slot: its manifest, then files of these names.
@@ -299,7 +299,7 @@ impl PublishingRun<'_> {
             if put == PutOutcome::Refused {
                 return Err(exists_error(&store.location_of(&name)));
             }
-            // Another run may have put the manifest of a different slot there meanwhile.
+            // Another run may have put the manifest of a different slot there in the meantime.
             chain::check_order(&self.manifest.to_value(), &store, progress)?;
             published.push(store.location_of(&name));
         }

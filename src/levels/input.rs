@@ -3,7 +3,7 @@
 //!
 //! Memory is bounded: an input larger than the limit is sampled. From a ledger, an archive with an
 //! index or a plain file, only the sampled frames are read. An archive without an index is first
-//! read whole, to check it and to find the lengths of its entries.
+//! read in full, to check it and to find the lengths of its entries.
 
 #![allow(missing_docs, reason = "the names suffice")]
 
@@ -143,7 +143,7 @@ fn sample_frame_count(sample_bytes: u64, total_bytes: u64, total_frames: u64) ->
         let message = format!(
             "a sample of {sample} holds fewer than two of the {total_frames} frames: its error cannot be estimated"
         );
-        return Err(Error::usage(message).with_hint("take a larger sample, or smaller frames where there is a choice"));
+        return Err(Error::usage(message).with_hint("use a larger sample, or smaller frames where there is a choice"));
     }
     Ok(frames)
 }

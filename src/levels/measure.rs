@@ -60,7 +60,7 @@ pub fn measure_levels(
         && let Some(codec) = codecs.iter().find(is_clustered)
     {
         return Err(Error::usage(format!("{codec}: the input holds no records to cluster"))
-            .with_hint("give a ledger or a snapshot archive"));
+            .with_hint("pass a ledger or a snapshot archive"));
     }
     let batches = input.frames.iter().map(|frame| Batch::new(&frame.content, frame.carry.as_ref()));
     let mut bench = CodecBench::new(batches.collect(), options, progress);

@@ -44,7 +44,7 @@ pub struct MeasureOptions {
     /// Slot of a ledger's bank snapshot. Default: that of the newest complete one.
     #[setters(into)]
     pub slot: Option<u64>,
-    /// Measures the incremental archive that a ledger would give on this base slot. Default: none,
+    /// Measures the incremental archive that a ledger would yield on this base slot. Default: none,
     /// the full archive.
     #[setters(into)]
     pub base_slot: Option<u64>,

@@ -171,7 +171,7 @@ pub fn measure_sizes(
 }
 
 /// Measures frames of each size, and appends its row. `sizes` are in ascending order. Skips the sizes
-/// after the first one that holds every frame of the input, because they would give the same frames.
+/// after the first one that holds every frame of the input, because they would produce the same frames.
 /// The frames of each size are compressed for at least `min_time`, and decompressed for as long.
 ///
 /// # Errors

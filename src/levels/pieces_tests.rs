@@ -41,7 +41,7 @@ fn frame_rows_add_up() {
     let input = make_input(&[10_000, 10_000, 4_999, 10_000]);
     let (rows, result) = measure(&input, parse_codec("zstd:1"), &[32, 1000, 16_384, 65_536], &NoProgress);
     result.expect("measured");
-    // 64 KiB would give the same frames as 16 KiB, which holds each whole frame; the short frame is
+    // 64 KiB would produce the same frames as 16 KiB, which holds each whole frame; the short frame is
     // left out.
     let shapes: Vec<_> =
         rows.iter().map(|row| (row.size_bytes_min, row.measured_pieces, row.totals.input_bytes)).collect();

@@ -54,7 +54,7 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
     let onto_name = options.onto.name.as_ref();
     if onto_name.is_some_and(|name| name.base_slot.is_some()) {
         return Err(Error::usage(format!("{} is an incremental archive", options.onto.path.escaped()))
-            .with_hint("give a full archive to rebase onto"));
+            .with_hint("pass a full archive to rebase onto"));
     }
     let state = open_state(options, progress)?;
     let onto = open_once(&options.onto)?;

@@ -162,7 +162,7 @@ fn base_slot_of(options: &RecompressOptions) -> Result<Option<u64>> {
         (None, None) => Ok(options.base_slot),
         (None, Some(base)) => match options.base_slot.or(base.name.as_ref().map(|name| name.slot)) {
             None => Err(Error::usage(format!("the name of {} does not contain its slot", base.path.escaped()))
-                .with_hint(hint::GIVE_BASE_SLOT)),
+                .with_hint(hint::PASS_BASE_SLOT)),
             base_slot => Ok(base_slot),
         },
     }

@@ -82,7 +82,7 @@ impl RecompressJob<'_> {
         checked.map_err(|error| {
             let may_lack_base = base.is_none() && input.name().is_none() && error.kind() == ErrorKind::Damaged;
             let error = error.with_place_if_damaged(input.path().escaped());
-            if may_lack_base { error.with_hint(hint::GIVE_BASE) } else { error }
+            if may_lack_base { error.with_hint(hint::PASS_BASE) } else { error }
         })
     }
 }

@@ -58,7 +58,7 @@ impl Unpacker<'_> {
 fn hint_at_full_archive(error: Error, input: &RestoreInput<'_>) -> Error {
     match input.opened.as_slice() {
         [only] if only.archive.name.is_none() && error.kind() == ErrorKind::Damaged => {
-            error.with_hint("if it is an incremental archive, give its full archive first")
+            error.with_hint("if it is an incremental archive, pass its full archive first")
         }
         _ => error,
     }

@@ -165,7 +165,7 @@ impl<'a> RestoreInput<'a> {
         match (&members[..], base_slot) {
             ([_], Some(base)) => {
                 let message = format!("an incremental archive alone does not make a ledger: it builds on slot {base}");
-                let hint = format!("give the full archive of slot {base} first, then the incremental one");
+                let hint = format!("pass the full archive of slot {base} first, then the incremental one");
                 return Err(Error::usage(message).with_hint(hint));
             }
             ([full, incremental], _) => judge_pair(*full, *incremental, &Failures::strict())?,

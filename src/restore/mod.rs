@@ -279,7 +279,7 @@ fn estimate_unpacked_bytes(archives: &[ArchiveToRestore], ratio: u64) -> u64 {
 
 fn no_archive_error() -> Error {
     Error::failed("there is no archive to restore")
-        .with_hint("give a full archive, alone or with an incremental one on it")
+        .with_hint("pass a full archive, alone or with an incremental one on it")
 }
 
 struct Restored {

@@ -1,6 +1,6 @@
 //! Reads superseded records again from the unpacked storages, in the order of storage and offset.
 
-// The files may have been changed meanwhile, so this module must not panic on any content.
+// The files may have been changed in the meantime, so this module must not panic on any content.
 #![warn(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,

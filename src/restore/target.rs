@@ -348,7 +348,7 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
             let message =
                 format!("the accounts path {} is or overlaps another directory of this ledger", dir.path().escaped());
             return Err(Error::usage(message).with_hint(
-                "a validator deletes unknown files in an accounts path: give each path once, and none inside another",
+                "a validator deletes unknown files in an accounts path: pass each path once, and none inside another",
             ));
         }
         seen.push(path);

@@ -131,7 +131,7 @@ struct UnpackVisitor<'a> {
 impl Visitor for UnpackVisitor<'_> {
     fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
         let entry_use = self.rules.choose_use(entry)?;
-        // The order of assignments gives storages their numbers.
+        // The order of assignments determines the storages' numbers.
         let storage = self.assigner.lock().assign(entry)?;
         self.storages.write().push(storage);
         Ok(entry_use)

@@ -17,7 +17,7 @@ pub const CHAIN_WITHOUT_STAKES: &str = "firedancer-2026-09/names";
 pub const NEW_CHAIN: &str = "firedancer-2026-09/full-bank";
 
 /// Hint for an archive that no version of Agave loads.
-pub const HINT: &str = "take Agave's archive, or one that Firedancer wrote since September 2026";
+pub const HINT: &str = "use Agave's archive, or one that Firedancer wrote since September 2026";
 
 pub fn full(chain: &str) -> PathBuf {
     fixture_of(chain, "snapshot-")

@@ -34,7 +34,7 @@ pub fn archives(flags: &[&str]) -> Files {
     files_in(out.path())
 }
 
-/// Makes a full archive of some megabytes. The index and seek table are a small part of it.
+/// Makes a full archive of a few megabytes. The index and seek table are a small part of it.
 pub fn larger_archive() -> Files {
     let dir = temp_dir();
     let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));

@@ -93,7 +93,7 @@ pub fn url_of_host(text: &str) -> Option<String> {
     Url::parse(&format!("http://{text}")).ok().map(|url| show_url(&url))
 }
 
-/// Parses a URL that the operator gave.
+/// Parses a URL that the operator passed.
 ///
 /// # Errors
 /// The text is not a URL, or its scheme is not supported.

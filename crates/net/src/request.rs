@@ -44,7 +44,7 @@ pub async fn send(
 ) -> Result<(Response, Url), NetError> {
     let mut url = first_url.clone();
     for _ in 0..=REDIRECTS_MAX {
-        // Each request is signed anew, since downloads may take longer than a signature is valid.
+        // Each request is signed again, since downloads may take longer than a signature is valid.
         let (signed_url, http_client) = match url.scheme() {
             stores::SCHEME => (client.sign_url(&template.method, &url).await?, client.http_client()),
             _ => (url.clone(), client.inner.http_client(scope.reach(&url)?)),

@@ -23,7 +23,7 @@ use slotpress_read::{Catalog, LocalFile, REMOTE_DIR, Source, parse_list};
 
 use super::{Client, NetError, NetErrorKind, Remote, Url, parse_url, show_url, stores, url_of_host};
 
-/// Limit on the size of a list in bytes: enough for tens of thousands of names, or some thousands
+/// Limit on the size of a list in bytes: enough for tens of thousands of names, or a few thousand
 /// of archives with all fields.
 const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
@@ -124,7 +124,8 @@ pub struct Offer {
     pub name: ArchiveName,
     #[doc(hidden)]
     pub place: OfferPlace,
-    /// Source that offers the archive: its URL or path as the operator or a peer gave it, without secrets.
+    /// Source that offers the archive: its URL or path as the operator or a peer stated it, without
+    /// secrets.
     #[doc(hidden)]
     pub source: String,
     /// Length in bytes; `None` if the server does not state it.

@@ -75,11 +75,11 @@ fn build_config(files: &TlsFiles, cert_pem: &[u8], key_pem: &[u8]) -> Result<Arc
     let certificates = certificates.unwrap_or_default();
     if certificates.is_empty() {
         let message = format!("{cert_path} holds no certificate in PEM");
-        return Err(Error::failed(message).with_hint("give the file that has a line -----BEGIN CERTIFICATE-----"));
+        return Err(Error::failed(message).with_hint("pass the file that has a line -----BEGIN CERTIFICATE-----"));
     }
     let Ok(key) = PrivateKeyDer::from_pem_slice(key_pem) else {
         let message = format!("{key_path} holds no private key in PEM");
-        let hint = "give the file that has a line -----BEGIN PRIVATE KEY-----, without a password";
+        let hint = "pass the file that has a line -----BEGIN PRIVATE KEY-----, without a password";
         return Err(Error::failed(message).with_hint(hint));
     };
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -87,7 +87,7 @@ fn build_config(files: &TlsFiles, cert_pem: &[u8], key_pem: &[u8]) -> Result<Arc
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
         .map_err(|error| {
             let message = format!("cannot use {cert_path} with {key_path}: {error}");
-            let hint = "give the certificate, followed by those that signed it, and the key that belongs to it";
+            let hint = "pass the certificate, followed by those that signed it, and the key that belongs to it";
             Error::failed(message).with_hint(hint)
         })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -100,7 +100,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>> {
         let path = path.escaped();
         let limit = quantity::bytes(PEM_BYTES_MAX);
         let message = format!("{path} is larger than {limit}, the limit for a certificate or key file");
-        let hint = "give a file in PEM, with this certificate and those that signed it, or this key alone";
+        let hint = "pass a file in PEM, with this certificate and those that signed it, or this key alone";
         return Err(Error::failed(message).with_hint(hint));
     }
     Ok(pem)

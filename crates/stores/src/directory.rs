@@ -78,7 +78,7 @@ impl Directory {
         let bytes = read_at_most(file, bytes_max.saturating_add(1), &path)?;
         if bytes.len() as u64 > bytes_max {
             Err(Error::failed(format!("{} exceeds the {bytes_max} bytes that are read", path.escaped()))
-                .with_hint("another program wrote it: move it away, or give another target"))
+                .with_hint("another program wrote it: move it away, or choose another target"))
         } else {
             Ok(Some(SmallFile { bytes, etag }))
         }
@@ -155,7 +155,7 @@ impl Directory {
         let waited = LOCK_WAIT.saturating_mul(LOCK_WAITS_MAX).as_secs();
         let message = format!("the directory {dir} is in use: another program has held its lock for {waited} s");
         Err(Error::new(ErrorKind::InUse, message)
-            .with_hint("wait until that program has ended, or give another target"))
+            .with_hint("wait until that program has ended, or choose another target"))
     }
 }
 

@@ -52,7 +52,7 @@ impl PartSizes {
                 bytes(part_bytes),
                 bytes(memory_bytes)
             ))
-            .with_hint("give more --memory: a store accepts at most 10,000 parts"));
+            .with_hint("raise --memory: a store accepts at most 10,000 parts"));
         }
         let parts_in_flight = parts_in_memory.saturating_sub(1).min(PARTS_IN_FLIGHT_MAX) as usize;
         Ok(Self { part_bytes, parts_in_flight })

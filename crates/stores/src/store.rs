@@ -1,5 +1,5 @@
 //! Reads and writes a store, which is a directory or a bucket. Small documents are written
-//! conditionally; large files appear whole or not at all.
+//! conditionally; large files appear complete or not at all.
 
 use std::future::Future;
 use std::path::Path;
@@ -286,9 +286,9 @@ impl Store {
         })
     }
 
-    /// Begins to write a large file of at most `bytes_max` bytes, which appears whole or not at all. With
-    /// `replace`, the finished file replaces a file of that name. Without it, it does so only in a bucket,
-    /// if another upload of the name finishes during this one.
+    /// Begins to write a large file of at most `bytes_max` bytes, which appears complete or not at all.
+    /// With `replace`, the finished file replaces a file of that name. Without it, it does so only in a
+    /// bucket, if another upload of the name finishes during this one.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) if the name is taken; the

@@ -37,7 +37,7 @@ impl FromStr for Target {
         }
         if !text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("s3://")) {
             return Err(Error::usage("a target is a directory or s3://BUCKET/PREFIX")
-                .with_hint("for a service that speaks S3, give its URL as the endpoint"));
+                .with_hint("for a service that speaks S3, pass its URL as the endpoint"));
         }
         let url = parse_url(text)?;
         Ok(Self::S3(join_name(&url, "")))

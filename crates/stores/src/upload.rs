@@ -26,7 +26,7 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// before the abort, and stored only afterwards.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A large file that is being written. It appears whole when [`Upload::finish`] returns, or never.
+/// A large file that is being written. It appears complete when [`Upload::finish`] returns, or never.
 /// Dropping an upload aborts it; an upload that was [kept](Upload::keep) can be resumed.
 #[derive(Debug)]
 pub struct Upload(Backend);

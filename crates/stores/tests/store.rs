@@ -1,6 +1,6 @@
 //! Tests of the store, on a directory and on `versitygw`.
 
-#![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on has failed
+#![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot continue has failed
 
 mod gateway;
 

@@ -6,7 +6,7 @@
 //! The ledger is valid by docs/snapshot-format.md, so every other command works on it, and both clients load
 //! it. Names, lists, obsolete records, stale files, bank file, storage map, lattice hash, bank hash and
 //! capitalization agree; so do the status cache, the blockhash queue, the sysvars, the stakes and their
-//! accounts, the leader and the leader schedule. There is a `genesis.bin`, too. **No validator can follow the
+//! accounts, the leader and the leader schedule. It also has a `genesis.bin`. **No validator can follow the
 //! chain from this state**: blocks and votes are made up, no validator has the keys, and no feature is active.
 //!
 //! Each storage is a function of the seed and its index (`layout`, `storage`). So all workers make storages at

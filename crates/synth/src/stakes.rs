@@ -3,7 +3,7 @@
 //! The bank's own stakes have accounts with the same contents, which Agave compares. The stakes of other
 //! epochs have no accounts, and no client looks for them.
 //!
-//! On mainnet, a delegation recurs in the stakes of the next epoch after some 150 MB, too far away for the
+//! On mainnet, a delegation recurs in the stakes of the next epoch after about 150 MB, too far away for the
 //! compression levels in use. In a small file, it would recur after a short distance, so each epoch has other
 //! delegations here: its own sample.
 

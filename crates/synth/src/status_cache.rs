@@ -21,7 +21,7 @@ const PURPOSE_OFFSET: u64 = 402;
 const KEY_BYTES: usize = 20;
 /// Number of offsets in use: 0 to 11. Firedancer refuses larger ones.
 const OFFSET_COUNT: u64 = 32 - KEY_BYTES as u64;
-/// Transactions per slot. Mainnet has some 2,000 with 450 GB of storages; smaller ledgers
+/// Transactions per slot. Mainnet has about 2,000 with 450 GB of storages; smaller ledgers
 /// have fewer.
 const TRANSACTIONS_PER_SLOT_MAX: u64 = 2_000;
 const STORAGE_BYTES_PER_TRANSACTION: u64 = 450_000_000_000 / TRANSACTIONS_PER_SLOT_MAX;

@@ -126,7 +126,7 @@ impl World for SimulatedWorld {
         self.change_names();
         let fates = &self.fates;
         self.offers.retain(|offer| fates[&offer.location()] != Fate::Vanishes || offer.is_local());
-        // Of full archives, only those that have appeared meanwhile matter.
+        // Of full archives, only those that have appeared in the meantime matter.
         let is_new = |offer: &Offer| matches!(self.fates[&offer.location()], Fate::Renames | Fate::Invents);
         selection.add_offers(self.offers.iter().filter(|offer| !offer.is_full() || is_new(offer)).cloned());
         Ok(())
@@ -225,8 +225,8 @@ fn assert_runs_end_with_best_state(seeds: impl Iterator<Item = u64>) {
         );
         // A full archive is paired with another server's incremental archive only if its own server
         // offers none. Such pairs may appear late, when a server loses its incremental archive, so they
-        // are not compared. Lies that have appeared meanwhile, or that would take long to fetch, are not
-        // compared either.
+        // are not compared. Lies that have appeared in the meantime, or that would take long to fetch, are
+        // not compared either.
         let is_late_lie =
             |place: String| matches!(world.fates.get(&place), Some(Fate::Renames | Fate::Invents | Fate::Overstates));
         let is_compared = |candidate: &&Candidate| {

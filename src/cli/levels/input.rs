@@ -162,7 +162,7 @@ impl MeasureArgs {
         let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
         if self.levels.is_some() && !codec.split(',').any(names_zstd) {
             return Err(Error::usage("--levels applies to zstd, but --codec has no zstd without its own levels")
-                .with_hint("give levels after the codec: --codec zlib:1,9"));
+                .with_hint("write levels after the codec: --codec zlib:1,9"));
         }
         Ok(codecs)
     }
@@ -213,9 +213,7 @@ impl MeasureArgs {
         let result = unmeasured.map(|codecs| {
             if !codecs.is_empty() {
                 let codecs = codecs.iter().map(FrameCodec::to_string).collect::<Vec<_>>().join(", ");
-                ui.warn(&format!(
-                    "not measured within {budget}: {codecs}; give a larger --budget, or a smaller --sample"
-                ));
+                ui.warn(&format!("not measured within {budget}: {codecs}; raise --budget, or lower --sample"));
             }
         });
         Ok(Measurements { input, info, threads, rows, result })

@@ -79,6 +79,6 @@ fn summarize_warnings(rows: &[LevelRow]) -> Vec<String> {
     if reasons.is_empty() {
         return Vec::new();
     }
-    let advice = "stop other programs, give a larger input, or measure for longer (--min-time 5 --budget 5min)";
+    let advice = "stop other programs, use a larger input, or measure for longer (--min-time 5 --budget 5min)";
     vec![format!("rough times: {}; {advice}", reasons.join("; "))]
 }

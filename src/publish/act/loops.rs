@@ -68,7 +68,7 @@ fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
 }
 
 /// Verifies an archive that is published without recompressing. `verify` is stricter than the checks of
-/// `recompress`, which tolerates packing errors because it packs the entries anew.
+/// `recompress`, which tolerates packing errors because it repacks the entries.
 fn check_as_is(path: &Path, check: CheckOptions, encoding: &EncodingOptions, progress: &dyn Progress) -> Result<()> {
     let EncodingOptions { threads, io_policy, .. } = encoding;
     let options = VerifyOptions::default().check(check).threads(*threads).io_policy(io_policy.clone());

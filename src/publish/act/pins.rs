@@ -47,7 +47,7 @@ pub struct PinDir {
 #[derive(Debug)]
 pub enum PinResult {
     Pinned,
-    /// The validator has removed the archive meanwhile.
+    /// The validator has removed the archive in the meantime.
     Gone,
     /// The file is changing, its writer has locked it, or its name is pinned already: try again later.
     NotYet,
@@ -292,7 +292,7 @@ fn refuse_inside(dir: &KeptDir, outer: &Path, role: &str) -> Result<()> {
     let dir = dir.path().escaped();
     let outer = outer.path().escaped();
     let message = format!("{dir} is in {outer}, {role}: nothing else may be written there");
-    Err(Error::usage(message).with_hint("give a directory outside of it"))
+    Err(Error::usage(message).with_hint("use a directory outside of it"))
 }
 
 /// Opens the path, or the nearest directory above it that exists. Returns `None` if it cannot be

@@ -227,7 +227,7 @@ impl<'a> Planner<'a> {
         let delete = self.archives_to_delete();
         pins.to_unpin.append(&mut self.stale_pins);
         for name in pins.no_room {
-            self.leave_out(name, "there is no space for its pin".to_string(), "give more space for pins: --pin-bytes");
+            self.leave_out(name, "there is no space for its pin".to_string(), "allow more space for pins: --pin-bytes");
         }
         if let Some(task) = &self.rebasing
             && !self.needed_rebases().contains(&key_of(&task.name))

@@ -123,7 +123,7 @@ impl Planner<'_> {
         match error.kind() {
             ErrorKind::Damaged if source.is_quiet && !is_changed => self.refuse(name, file, error),
             // Another program may still be writing the file, so it is read again later. A changed file
-            // is pinned anew.
+            // is pinned again.
             ErrorKind::Damaged => {
                 let until = self.now + QUIET_TIME;
                 self.retry_mut(&name).postpone(until);

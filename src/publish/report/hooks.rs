@@ -129,7 +129,7 @@ impl<'a> RunningHook<'a> {
         command.envs(variables).process_group(0);
         let child = command.spawn().map_err(|error| {
             Error::io("start", program, &error)
-                .with_hint("give the full path of a program that this user may run (chmod +x)")
+                .with_hint("pass the full path of a program that this user may run (chmod +x)")
         })?;
         Ok(Self { program, child, start: Instant::now() })
     }

@@ -173,7 +173,7 @@ impl PublishMetrics {
             let seconds = clock::since_1970(time).as_secs();
             set_gauge(&self.series.last_success, &label, seconds);
         }
-        // Keep the last index that had archives, so that the age of its newest one goes on rising.
+        // Keep the last index that had archives, so that the age of its newest one keeps rising.
         if !contents.index.archives().is_empty() {
             self.indexes.lock().insert(target.to_string(), contents.index.clone());
         }

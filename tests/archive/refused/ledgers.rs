@@ -55,7 +55,7 @@ fn missing_directories_are_refused() {
     assert_error(
         archive(&missing, dir.path()).expect("runs"),
         1,
-        &["missing is not a directory", "hint: give the validator's ledger directory"],
+        &["missing is not a directory", "hint: pass the validator's ledger directory"],
     );
     let ledger = ledger("ledger-at-26");
     assert_error(
@@ -227,7 +227,7 @@ fn a_storage_in_two_accounts_paths_is_refused() {
     case.assert_fails(
         &["--accounts", first.to_str().expect("text"), "--accounts", second.to_str().expect("text")],
         1,
-        &["is in two accounts paths", "hint: give only the accounts paths"],
+        &["is in two accounts paths", "hint: pass only the accounts paths"],
     );
 }
 

@@ -1,4 +1,4 @@
-//! The same ledger, settings and version give the same bytes, whatever the number of threads.
+//! The same ledger, settings and version produce the same bytes, whatever the number of threads.
 
 use std::fs;
 use std::path::Path;
@@ -19,8 +19,8 @@ fn archive_bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usiz
     fs::read(report.archive.path.expect("a file")).expect("read")
 }
 
-/// For every level and frame size, any number of threads gives the same bytes. All levels and frame
-/// sizes give the same tar stream.
+/// For every level and frame size, any number of threads produces the same bytes. All levels and frame
+/// sizes produce the same tar stream.
 #[test]
 fn the_number_of_threads_changes_no_byte() {
     let ledger = ledger("ledger-at-26");

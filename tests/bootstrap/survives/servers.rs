@@ -9,7 +9,7 @@ use crate::common::http::{Server, Then, answer, head, redirect};
 use crate::common::site::*;
 use crate::common::*;
 
-/// Starts a server that cuts off a transfer of its incremental archive half-mode, and then replaces the
+/// Starts a server that cuts off a transfer of its incremental archive halfway, and then replaces the
 /// archive with a newer one. After `replacements`, the newest archive stays and is sent whole.
 fn start_replacing_server(files: &Arc<Files>, mode: TransferMode, replacements: usize) -> Server {
     let served = files.clone();

@@ -10,7 +10,7 @@ use crate::common::site::*;
 use crate::common::*;
 
 /// Agave's RPC port redirects with 303, has no ranges and no ETag, and ends slow transfers. Firedancer's
-/// port redirects with 302, and gives one answer per connection.
+/// port redirects with 302, and sends one answer per connection.
 #[test]
 fn servers_of_both_clients_are_sources() {
     let files = Arc::new(agave_archives());

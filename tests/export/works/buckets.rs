@@ -1,4 +1,4 @@
-//! Tables in a bucket appear whole, after the state was checked.
+//! Tables in a bucket appear complete, after the state was checked.
 
 use std::fs;
 use std::path::Path;

@@ -146,7 +146,7 @@ fn an_unconfirmed_archive_that_appears_is_left_out() {
         let output =
             run_to_json(&[command, &server.url(""), output_flag, text(dir.path()), "--trust", &trusted.url("")]);
         assert_eq!(output.code, Some(0), "{output:?}");
-        assert!(output.stderr.contains("has appeared meanwhile"), "{output:?}");
+        assert!(output.stderr.contains("has appeared in the meantime"), "{output:?}");
         let found = files_in(dir.path());
         assert!(full_only.keys().all(|name| found.contains_key(name)), "{:?}", relative_paths(dir.path()));
         assert!(!found.keys().any(|name| name.starts_with("incremental-")), "{:?}", relative_paths(dir.path()));

@@ -85,7 +85,7 @@ fn files_hold_what_the_screen_shows() {
         assert!(screen.contains(text), "{text}: {screen}");
     }
     let read = |name: &str| fs::read_to_string(path(name)).expect("written");
-    // The fixture is small: larger frame sizes would give the same frames. The program leaves them out,
+    // The fixture is small: larger frame sizes would produce the same frames. The program leaves them out,
     // and says so.
     let stderr = String::from_utf8_lossy(&assert.get_output().stderr).to_string();
     assert!(stderr.contains("would be the same as those of"), "{stderr}");

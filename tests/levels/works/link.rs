@@ -106,5 +106,5 @@ fn a_budget_bounds_the_time() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{stderr}");
     assert!(stderr.contains("not measured within 0 s: "), "{stderr}");
-    assert!(stderr.contains("zstd 9; give a larger --budget"), "{stderr}");
+    assert!(stderr.contains("zstd 9; raise --budget"), "{stderr}");
 }

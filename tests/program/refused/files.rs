@@ -84,7 +84,7 @@ fn hints_name_arguments_that_work() {
     fs::copy(fixture(INCREMENTAL_26_40), &unnamed).expect("copied");
     let (code, stderr) = run_to_stderr(&["recompress", text(&unnamed), "-o", text(dir.path())]);
     assert_eq!(code, Some(3), "{code:?} {stderr}");
-    assert!(stderr.contains("give its full archive with --base"), "{code:?} {stderr}");
+    assert!(stderr.contains("pass its full archive with --base"), "{code:?} {stderr}");
     // The archive can be given in both ways that the hint names.
     let command = program(&["recompress", "-", "--base", text(&full), "-o", text(dir.path())])
         .stdin(fs::File::open(&unnamed).expect("opened"))

@@ -232,7 +232,7 @@ fn an_incremental_archive_without_its_base_is_refused() {
         let (code, stderr) = run_with_input(command, &arguments, None);
         assert_eq!(code, Some(1), "{command}: {stderr}");
         let text = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-        let expected = "the state of an incremental archive alone cannot be checked hint: give its full archive too, or check only \
+        let expected = "the state of an incremental archive alone cannot be checked hint: pass its full archive too, or check only \
                         frames: --check frames";
         assert!(text.contains(expected), "{command}: {text}");
         assert!(relative_paths(&out).is_empty(), "{command}");

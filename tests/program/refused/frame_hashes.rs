@@ -92,7 +92,7 @@ struct ForgedArchive {
 /// seek table match it, so only its hash reveals the change.
 fn forge_frame(dir: &Path, out: &Path) -> ForgedArchive {
     let full = fixture(FULL_26);
-    // At this level, another byte gives the same length.
+    // At this level, another byte yields the same length.
     let flags = ["--zstd-level=-1000", "--frame-size", "64KiB"];
     let (code, line, stderr) = run(&[&["recompress", text(&full), "-o", text(out)], &flags[..]].concat());
     assert_eq!(code, 0, "{stderr}");

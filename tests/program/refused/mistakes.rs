@@ -51,7 +51,7 @@ fn mistakes_get_an_explanation_and_a_hint() {
     fs::write(&file, "").expect("written");
     let missing = dir.path().join("no.tar.zst");
     let bank = format!("{ledger}/snapshots/26");
-    let inside = format!("give the ledger directory: {ledger}");
+    let inside = format!("pass the ledger directory: {ledger}");
     let target = format!("{out}/restored");
     for (arguments, code, texts) in [
         (
@@ -59,7 +59,7 @@ fn mistakes_get_an_explanation_and_a_hint() {
             2,
             &["--zstd-level", "hint: "][..],
         ),
-        (&["archive", ledger, "-o", text(&file)], 1, &["is a file", "hint: give a directory"]),
+        (&["archive", ledger, "-o", text(&file)], 1, &["is a file", "hint: pass a directory"]),
         (
             &["archive", ledger, "-o", text(&missing)],
             1,

@@ -163,7 +163,7 @@ impl TargetDir {
             TargetCondition::IsGone => fs::rename(&self.path, &self.aside).expect("moved"),
             TargetCondition::IsFull => {
                 let free = rustix::fs::statvfs(&self.path).map(|stat| stat.f_bavail * stat.f_frsize).expect("known");
-                // If the program takes some of the space meanwhile, the target is still full.
+                // If the program takes some of the space in the meantime, the target is still full.
                 drop(fs::write(self.path.join("filler"), vec![1; free as usize]));
             }
             TargetCondition::Works | TargetCondition::Hangs => {}

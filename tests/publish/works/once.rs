@@ -148,7 +148,7 @@ fn pins_without_room_are_a_failure() {
     let output = setup.run_once(&["--pin-bytes", "1"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("give more space for pins"), "{stderr}");
+    assert!(stderr.contains("allow more space for pins"), "{stderr}");
     assert!(setup.published().is_empty());
 }
 

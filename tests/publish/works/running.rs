@@ -214,7 +214,7 @@ fn an_hour_of_random_kills_is_survived() {
     println!("{published} archives, {kills} kills, in {} s", start.elapsed().as_secs());
 }
 
-/// Each published pair gives the same state as the validator's, as soon as it is published.
+/// Each published pair yields the same state as the validator's, as soon as it is published.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn agave_loads_each_pair() {

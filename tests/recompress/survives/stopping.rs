@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::*;
 
-/// Ctrl-C gives a message at once, even if the work cannot end yet.
+/// Ctrl-C prints a message at once, even if the work cannot end yet.
 #[test]
 fn an_interrupt_is_reported_at_once() {
     let dir = temp_dir();

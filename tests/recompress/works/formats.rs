@@ -108,7 +108,7 @@ fn an_incremental_archive_of_a_stream_needs_its_base() {
     let arguments = ["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), out.path().as_os_str()];
     let output = run_with_stdin(&incremental, &arguments);
     assert_eq!(output.status.code(), Some(3));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("give its full archive with --base"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("pass its full archive with --base"));
     let unchecked = ["--base-slot", "26", "--check", "frames"].map(std::ffi::OsStr::new);
     for more in [&unchecked[..], &["--base".as_ref(), full.as_os_str()]] {
         let output = run_with_stdin(&incremental, &[&arguments[..], more].concat());

@@ -293,7 +293,7 @@ fn sets_of_entries_that_no_client_loads_are_refused() {
     assert_refused(&tar[..tar.len() - 1024], "no end of archive");
 }
 
-/// Wrong sizes take no memory or disk space, because the stream ends long before.
+/// Wrong sizes use no memory or disk space, because the stream ends long before.
 #[test]
 fn huge_sizes_take_no_memory() {
     let good = entries(&fixture(FULL_26));

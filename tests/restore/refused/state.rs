@@ -252,7 +252,7 @@ fn a_pair_is_checked_as_one_state() {
         let expected = expected_facts(chain, 40);
         assert!(report.assurance.accounts_checked.is_some(), "{chain}: checked");
         assert_eq!(report.assurance.accounts_checked, expected["accounts"].as_u64(), "{chain}");
-        // The incremental archive of a different chain gives no valid state with it.
+        // The incremental archive of a different chain yields no valid state with it.
         if chain != AGAVE_4_2 {
             let other = fixture_of(AGAVE_4_2, "incremental-snapshot-26-40-");
             let error = try_restore(&[&archives[0], &other], &dir.path().join("mixed"), CheckMode::State);

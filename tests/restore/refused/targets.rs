@@ -33,7 +33,7 @@ fn an_incremental_archive_without_its_full_one_is_refused() {
     assert_fails(
         &mut target.command(&[&incremental]),
         2,
-        &["builds on slot 26", "hint: give the full archive of slot 26 first"],
+        &["builds on slot 26", "hint: pass the full archive of slot 26 first"],
     );
     assert_nothing_left(&target);
 

@@ -25,7 +25,7 @@ fn result_files(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
 
 /// `KILLS_SEED` selects other moments.
 #[test]
-#[ignore = "takes some minutes: 600 kills of restore, 300 each of archive, recompress, rebase"]
+#[ignore = "takes a few minutes: 600 kills of restore, 300 each of archive, recompress, rebase"]
 fn the_run_after_a_kill_has_the_same_result() {
     let mut rng = SeededRng::new(number_from_env("KILLS_SEED", 1));
     let agaves = [fixture(FULL_26), fixture(INCREMENTAL_26_40)];

@@ -69,7 +69,7 @@ fn a_full_archive_without_stakes_needs_a_newer_one_with_stakes() {
     let (code, _, stderr) =
         run_command_to_first_line(restore.args([&without_stakes, &agaves]).arg("--ledger").arg(&ledger));
     assert_eq!(code, 3, "{stderr}");
-    assert!(stderr.contains("take Agave's full archive, or Firedancer's incremental one"), "{stderr}");
+    assert!(stderr.contains("use Agave's full archive, or Firedancer's incremental one"), "{stderr}");
     for oracle in Oracle::all() {
         assert!(oracle.try_load(&without_stakes, Some(&agaves), genesis).is_err());
     }

@@ -435,7 +435,7 @@ const LOOSER: &[(&str, &str)] = &[
 const COVERED_BY_THE_HASH: &str =
     "no writer breaks it, and the state's hash covers it: a hash that is the cluster's is right";
 
-/// Each version of Agave gives the same verdict as `verify`. `ACCOUNTS_STATES` selects some of
+/// Each version of Agave reaches the same verdict as `verify`. `ACCOUNTS_STATES` selects some of
 /// `STATES` by their numbers, such as `0,3`.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]

@@ -32,7 +32,7 @@ const STRICTER: &[(&str, &str)] = &[
         "entry: bank files of two slots",
         "Agave takes the highest slot that it unpacked; another reader may take the first",
     ),
-    ("name: an id of 2^64 - 1", "Agave 4.2 gives the storage a different id; no validator writes such a one"),
+    ("name: an id of 2^64 - 1", "Agave 4.2 gives the storage a different id; no validator writes one"),
     ("name: leading zeros for a storage", "Agave reads numbers with leading zeros; no validator writes them"),
     ("entry: a PAX header with a time", OTHER_WRITER),
     ("entry: a PAX header with a path", OTHER_WRITER),
@@ -41,7 +41,7 @@ const STRICTER: &[(&str, &str)] = &[
     ("entry: a name split into the prefix", OTHER_WRITER),
     (
         "records: executable 2",
-        "Agave 4.4 and later take any value for a flag, 4.2 refuses it, and no validator writes it",
+        "Agave 4.4 and later accept any value for a flag, 4.2 refuses it, and no validator writes it",
     ),
 ];
 
@@ -224,7 +224,7 @@ fn verdicts_agree_with_agave() {
     assert!(disagreements.is_empty(), "{} disagreements:\n{}", disagreements.len(), disagreements.join("\n"));
 }
 
-/// The fields are altered in every way of their kind. Each version of Agave gives the same verdict as
+/// The fields are altered in every way of their kind. Each version of Agave reaches the same verdict as
 /// `verify`, except for fields that `verify` does not check.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]

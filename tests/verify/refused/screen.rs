@@ -57,7 +57,7 @@ fn archives_without_names_must_be_in_order() {
     let dir = temp_dir();
     let Pair { full, incremental } = copy_pair_without_names(dir.path());
     let target = dir.path().join("ledger");
-    let texts = ["the two archives are swapped", "hint: give the full archive first"];
+    let texts = ["the two archives are swapped", "hint: pass the full archive first"];
     let stderr = assert_fails(&["verify", &incremental, &full], 2, &texts);
     assert_eq!(stderr.lines().count(), 2, "{stderr}");
     // `restore` finds only that the archives do not fit.
@@ -169,7 +169,7 @@ fn an_archive_without_a_name_may_be_an_incremental_one() {
     let target = dir.path().join("ledger");
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
-    let texts = ["add up to the bank file's", "if it is an incremental archive, give its full archive"];
+    let texts = ["add up to the bank file's", "if it is an incremental archive, pass its full archive"];
     assert_fails(&["restore", &incremental, "--ledger", text(&target)], 3, &texts);
     assert_fails(&["recompress", &incremental, "-o", text(&out)], 3, &texts);
     let (code, stdout) = verify(&[&incremental]);
@@ -233,7 +233,7 @@ fn archives_that_are_not_a_pair_are_a_usage_error() {
         (&other, &incremental, "the incremental archive builds on slot 26, but the full archive is of slot 3500"),
         (&unnamed, &incremental, "the incremental archive builds on slot 26, but the full archive is of slot 3500"),
     ] {
-        let stderr = assert_fails(&["verify", text(first), text(second)], 2, &[error, "hint: give the full archive"]);
+        let stderr = assert_fails(&["verify", text(first), text(second)], 2, &[error, "hint: pass the full archive"]);
         assert_eq!(stderr.lines().count(), 2, "{stderr}");
         let restore = ["restore", text(first), text(second), "--ledger", text(&target)];
         assert_eq!(assert_fails(&restore, 2, &[error]), stderr);

@@ -179,7 +179,7 @@ fn an_incremental_archive_alone_is_not_good() {
     assert_eq!(code, Some(1), "{stderr}");
     let stderr = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(stderr.contains(&format!("its state was not checked: {reason}")), "{stderr}");
-    assert!(stderr.contains("hint: give its full archive too, or check only frames: --check frames"), "{stderr}");
+    assert!(stderr.contains("hint: pass its full archive too, or check only frames: --check frames"), "{stderr}");
     assert_eq!(verify_directory(dir.path(), &["-q"]).stdout, "", "-q prints the good archives");
     let output = verify_directory(dir.path(), &["--json"]);
     assert_eq!(output.code, Some(1), "{}", output.stderr);

@@ -119,7 +119,7 @@ impl Entry {
         let entry_error = |why: &str| {
             let printable: String = path.chars().filter(|character| !character.is_control()).collect();
             let path = slotpress_base::text::one_line(&printable);
-            Error::damaged(format!("the entry {path:?} {why}")).with_hint("take the archive from another source")
+            Error::damaged(format!("the entry {path:?} {why}")).with_hint("get the archive from another source")
         };
         let kind = EntryKind::parse(&path).ok_or_else(|| entry_error("has no place in a snapshot archive"))?;
         let (type_flags, bytes_max) = if kind.is_dir() { (&b"5"[..], 0) } else { (&b"0\0"[..], ENTRY_BYTES_MAX) };

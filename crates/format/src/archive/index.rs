@@ -156,7 +156,7 @@ mod tests {
         assert!(!is_possible(EntryKind::AccountsDir, 1));
     }
 
-    /// An index made by an attacker must not take unlimited memory.
+    /// An index made by an attacker must not use unlimited memory.
     #[test]
     fn too_many_entries_are_refused() {
         let with_entries =

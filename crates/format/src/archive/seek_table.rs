@@ -4,7 +4,7 @@
 //! The seek table is a skippable frame of kind 14 (zstd's `contrib/seekable_format`). Each frame has an
 //! item: u32 compressed bytes, u32 decompressed bytes, and a u32 checksum if the descriptor says so. A
 //! footer follows: u32 number of frames, u8 descriptor, u32 magic. Skippable frames have 0
-//! decompressed bytes, so running sums of the items give the offsets.
+//! decompressed bytes, so running sums of the items are the offsets.
 
 use slotpress_base::{Error, Result, to_usize, u32_at};
 

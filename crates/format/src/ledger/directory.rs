@@ -22,7 +22,7 @@ pub const GRACEFUL_STOP: &str = "stop the validator with `agave-validator --ledg
      process is gone; a killed validator leaves no complete bank snapshot";
 
 /// Hint for a ledger whose files contradict each other.
-const TAKE_AGAIN_HINT: &str = "take the ledger from its source again, or restore it from an archive";
+const COPY_AGAIN_HINT: &str = "copy the ledger from its source again, or restore it from an archive";
 
 /// Directories of a ledger. `None` or an empty list means the validator's default.
 #[derive(Clone, Debug, Default)]
@@ -152,7 +152,7 @@ pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize
 pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     if !is_dir(&paths.ledger)? {
         return Err(Error::failed(format!("{} is not a directory", paths.ledger.escaped()))
-            .with_hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
+            .with_hint("pass the validator's ledger directory, or the directory into which an archive was unpacked"));
     }
     let mut snapshot = if paths.is_unpacked_archive() {
         open_unpacked_archive(&paths.ledger, slot, threads)?
@@ -175,7 +175,7 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
             "slot {} has two storages, {} and {}; a snapshot has one per slot",
             first.slot, first.id, second.id
         ))
-        .with_hint(TAKE_AGAIN_HINT));
+        .with_hint(COPY_AGAIN_HINT));
     }
     if let Some(newest) = snapshot.storages.last()
         && newest.slot > snapshot.slot
@@ -184,7 +184,7 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
             "storage {}.{} is newer than the bank snapshot of slot {}",
             newest.slot, newest.id, snapshot.slot
         ))
-        .with_hint(TAKE_AGAIN_HINT));
+        .with_hint(COPY_AGAIN_HINT));
     }
     Ok(snapshot)
 }
@@ -274,7 +274,7 @@ fn find_complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
             "{} holds no bank snapshot: its snapshots/ is empty or missing",
             snapshots_dir.escaped()
         ))
-        .with_hint("give the validator's ledger directory; where the validator runs with --snapshots, give that too"));
+        .with_hint("pass the validator's ledger directory; where the validator runs with --snapshots, pass that too"));
     }
     let candidates = slot.map_or(slots, |slot| vec![slot]);
     for slot in &candidates {
@@ -353,7 +353,7 @@ fn open_root(dir: PathBuf, explanation: &str) -> Result<StorageRoot> {
 }
 
 /// Opens the directories to which `accounts_hardlinks/account_path_N` points. These symbolic links are
-/// absolute, so they are broken if the ledger was moved. If they are broken, or if the caller gives
+/// absolute, so they are broken if the ledger was moved. If they are broken, or if the caller passes
 /// accounts paths, opens `<accounts>/snapshot/<slot>` instead.
 fn open_hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<StorageRoot>> {
     let links_dir = require_path(dir.join("accounts_hardlinks"))?;

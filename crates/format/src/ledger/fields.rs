@@ -116,7 +116,7 @@ impl<R: BufRead> FieldReader<R> {
         Ok(if self.flag(name)? { Some(Hash(self.array()?)) } else { None })
     }
 
-    /// Reads the number of items of a list. Each item takes at least `item_bytes_min` bytes. Refuses a
+    /// Reads the number of items of a list. Each item occupies at least `item_bytes_min` bytes. Refuses a
     /// number of items that the remaining bytes cannot hold.
     pub fn count(&mut self, name: &str, item_bytes_min: u64) -> Result<u64> {
         let count = self.u64()?;

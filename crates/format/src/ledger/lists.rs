@@ -81,7 +81,7 @@ pub fn parse_storages_list<R: BufRead>(reader: FieldReader<R>) -> Result<Vec<(u6
     parse_list(reader, 12, |reader| Ok((reader.u64()?, reader.u32()?)))
 }
 
-/// Parses a list of storages. Each item takes at least `item_bytes_min` bytes.
+/// Parses a list of storages. Each item occupies at least `item_bytes_min` bytes.
 fn parse_list<R: BufRead, T>(
     mut reader: FieldReader<R>,
     item_bytes_min: u64,

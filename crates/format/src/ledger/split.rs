@@ -33,7 +33,7 @@ pub const DATA_ALIGNMENT: u64 = 4096;
 /// Length of pubkey and data length, which precede the data in a `.data` file.
 pub const DATA_HEADER_BYTES: usize = 36;
 
-/// Maximum length of either file, in bytes (128 GiB). Lists of obsolete records give offsets in
+/// Maximum length of either file, in bytes (128 GiB). Lists of obsolete records state offsets in
 /// `.meta` as u32 in units of 32 bytes, and the contents of a larger `.data` file would not fit
 /// into an archive.
 pub const SPLIT_FILE_BYTES_MAX: u64 = META_ALIGNMENT << 32;
@@ -270,7 +270,7 @@ fn overrun_error(offset: u64) -> Error {
 fn damage_error(offset: u64, why: std::fmt::Arguments<'_>) -> Error {
     Error::damaged(format!("{why}, at offset {offset}"))
         .at_offset(offset)
-        .with_hint("the storage is damaged; take the ledger from its source again, or restore it from an archive")
+        .with_hint("the storage is damaged; copy the ledger from its source again, or restore it from an archive")
 }
 
 #[cfg(test)]

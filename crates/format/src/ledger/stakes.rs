@@ -12,7 +12,7 @@ use crate::ledger::demands::firedancer;
 use crate::ledger::votes::STATE_4;
 use crate::{ACCOUNT_DATA_BYTES_MAX, AccountView, Address, Demand, FieldReader, VOTE, VoteState, Voter};
 
-/// Limit on the vote accounts of one epoch. Mainnet has some thousands.
+/// Limit on the vote accounts of one epoch. Mainnet has a few thousand.
 pub const VOTE_ACCOUNTS_MAX: usize = 1_000_000;
 
 /// Limit on delegations. Mainnet has 1.5 million. 4 million delegations take 400 MB of memory.

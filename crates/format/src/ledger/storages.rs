@@ -174,7 +174,7 @@ pub fn stat_listed(
             match stat_storage(root, index, listed)? {
                 StorageLookup::Found(found) if storage.replace(found).is_some() => {
                     return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
-                        .with_hint("give only the accounts paths that the validator uses, each once"));
+                        .with_hint("pass only the accounts paths that the validator uses, each once"));
                 }
                 // The `.meta` file is in this directory, so only the `.data` file is missing.
                 StorageLookup::Missing(ending) if ending != first_ending => missing.ending = ending,

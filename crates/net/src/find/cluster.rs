@@ -140,7 +140,7 @@ impl ClusterAnswers {
             let server = show_url(url);
             let message =
                 format!("{server} serves a different cluster: its genesis hash is {genesis_hash}, not {expected}");
-            return Err(Error::failed(message).with_hint("give RPC servers of one cluster only"));
+            return Err(Error::failed(message).with_hint("name RPC servers of one cluster only"));
         }
         facts.genesis_hash = Some(genesis_hash);
         let answer = call("getSlot", json!([{"commitment": "confirmed"}]), RPC_BYTES_MAX)?;

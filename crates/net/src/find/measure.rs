@@ -18,7 +18,7 @@ const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 
 /// Measures the servers of the first `measured_max` candidates, except those in `rates`, and adds their
 /// rates. A rate applies to all archives of a server. Servers are measured one after another, because they
-/// would share the line. A server that sends nothing is given the lowest rate.
+/// would share the bandwidth. A server that sends nothing is given the lowest rate.
 ///
 /// # Errors
 /// `progress` is interrupted.

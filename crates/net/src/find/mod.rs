@@ -29,7 +29,7 @@ use slotpress_format::SlotTimeSource;
 
 use crate::{Client, Offer, Remote, SourceLocation};
 
-/// Largest number of sources that are asked: mainnet has about 5,000 nodes, and some hundreds of
+/// Largest number of sources that are asked: mainnet has about 5,000 nodes, and hundreds of
 /// them answer RPC.
 const SOURCES_MAX: usize = 4096;
 
@@ -234,7 +234,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
         }
     }
     if sources.is_empty() {
-        return Err(Error::usage("there is no server to ask").with_hint("give a source, --rpc or --cluster"));
+        return Err(Error::usage("there is no server to ask").with_hint("name a source, --rpc or --cluster"));
     }
     report.asked_count = sources.len();
     let answers = ask_all(client, &sources, progress)?;
@@ -312,7 +312,7 @@ impl FindReport {
         } else if self.refused.len() > REASONS_MAX {
             hint::USE_FIND_JSON
         } else {
-            "check the addresses, try again later, or give other sources"
+            "check the addresses, try again later, or use other sources"
         };
         let message = list_reasons("no source has a usable snapshot", self.refused.iter().map(RefusedSource::message));
         Err(Error::new(ErrorKind::Network, message).with_hint(hint))

@@ -151,7 +151,7 @@ impl Node {
                 format!("move {location} away, so that the archive of a different source can be fetched")
             }
             (None, Some(hint)) => hint.to_string(),
-            (None, None) => "give other sources, or try again later".to_string(),
+            (None, None) => "use other sources, or try again later".to_string(),
         };
         if self.failed.len() < 2 {
             return last.clone().with_hint(hint);

@@ -22,7 +22,7 @@ const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
 /// Number of slots that an archive may be ahead of the RPC servers' slot. A server that names a
 /// later archive is wrong or lies: archives are older than the newest slot, and RPC servers do not lag
-/// by more than some minutes.
+/// by more than a few minutes.
 const FUTURE_SLOTS_MAX: u64 = 1_000;
 
 #[derive(Clone, Copy)]

@@ -29,8 +29,8 @@ use crate::{NetError, NetErrorKind};
 /// Time limit for a credentials program, which may ask a server.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Limit on the output of a credentials program. It prints some hundreds of bytes; with a session
-/// token, some thousands.
+/// Limit on the output of a credentials program. It prints hundreds of bytes; with a session
+/// token, a few thousand.
 const PRINTED_BYTES_MAX: u64 = 64 * 1024;
 
 /// Credentials are renewed this long before they expire, so that they are still valid when the store

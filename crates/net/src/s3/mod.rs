@@ -24,7 +24,7 @@ use slotpress_format::ArchiveName;
 use crate::{Client, ClientOptions, NetError, Url, show_url};
 
 /// Limit on documents that are read or written in one piece: an index of thousands of archives
-/// takes some megabytes.
+/// takes a few megabytes.
 pub const SMALL_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// A file in a store.

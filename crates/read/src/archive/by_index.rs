@@ -71,7 +71,7 @@ fn contradiction_error(frame: &DataFrame, why: impl std::fmt::Display) -> Error 
     let offset_bytes = frame.offset_bytes;
     Error::damaged(format!("the archive's index contradicts the frame at offset {offset_bytes}: {why}"))
         .at_offset(offset_bytes)
-        .with_hint("take the archive from another source, or recompress it, which writes a new index")
+        .with_hint("get the archive from another source, or recompress it, which writes a new index")
 }
 
 struct IndexReader<'a> {
@@ -229,7 +229,7 @@ fn decode(decoder: &mut FrameDecoder, frame: &DataFrame, bytes: &[u8], content: 
     if zstd_safe::find_frame_compressed_size(bytes) == Ok(bytes.len()) && content.len() as u64 == content_bytes {
         Ok(())
     } else {
-        Err(contradiction_error(frame, "it is of a different length"))
+        Err(contradiction_error(frame, "it has a different length"))
     }
 }
 

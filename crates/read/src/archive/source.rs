@@ -103,7 +103,7 @@ impl LocalFile {
         let file = File::from(opened.map_err(|error| Error::from_open(path, &error.into()))?);
         if !file.metadata().or_path("read", path)?.is_file() {
             return Err(Error::failed(format!("{} is not a file", path.escaped()))
-                .with_hint("give `-` to read an archive from standard input, if the command can"));
+                .with_hint("pass `-` to read an archive from standard input, if the command can"));
         }
         Self::new(path.to_path_buf(), file)
     }

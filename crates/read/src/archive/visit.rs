@@ -67,7 +67,7 @@ impl ReadFault<'_> {
             },
             Self::WrongHash { offset_bytes, .. } => {
                 Error::damaged(format!("the frame at offset {offset_bytes} does not match its hash"))
-                    .with_hint("take the archive from another source")
+                    .with_hint("get the archive from another source")
             }
         }
     }
@@ -86,7 +86,7 @@ pub trait Visitor: Sync {
     }
 
     /// Called for every fault. If records are lost, `lost` says which. An error ends the reading.
-    /// Otherwise, the reading goes on as far as possible.
+    /// Otherwise, reading continues as far as possible.
     fn handle_fault(&self, fault: ReadFault<'_>, _lost: Option<&'static str>) -> Result<()> {
         Err(fault.into_error())
     }

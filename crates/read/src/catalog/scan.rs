@@ -20,7 +20,7 @@ use super::{Catalog, FileFault, FileId, ListedArchive, REMOTE_DIR, UnusableFile,
 use crate::archive::front;
 use crate::{LocalFile, OpenArchive};
 
-/// Limit on the archives of one scan: validators keep six, mirrors some hundreds.
+/// Limit on the archives of one scan: validators keep six, mirrors a few hundred.
 const ARCHIVES_MAX: usize = 10_000;
 
 /// Lists the archives in directories, and in the directory `remote` of each. If several files have
@@ -180,7 +180,7 @@ fn add_archives(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Liste
     for (name, stat) in regular_files(dir, fd, &ArchiveName::parse)? {
         if found.len() >= ARCHIVES_MAX {
             return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.escaped()))
-                .with_hint("give the directory that a validator writes its archives to"));
+                .with_hint("pass the directory that a validator writes its archives to"));
         }
         let archive = ListedArchive::new(name, dir, stat.st_size.try_into().unwrap_or_default());
         let modified_ns = modified_ns(&stat);

@@ -207,7 +207,7 @@ fn read_bank(
     }
     for item in missing {
         let message = format!("storage {}.{} of the bank file's storage map is missing", item.slot, item.id);
-        let error = Error::failed(message).with_hint(hint::GIVE_BASE_SLOT);
+        let error = Error::failed(message).with_hint(hint::PASS_BASE_SLOT);
         on_fault(StorageFault { slot: item.slot, id: item.id, is_missing: true, error })?;
     }
     Ok(bank)

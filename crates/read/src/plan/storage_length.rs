@@ -21,7 +21,8 @@ pub struct StorageFault {
     pub error: Error,
 }
 
-/// Receives a storage that is missing or invalid. Planning goes on without it, unless the result is an error.
+/// Receives a storage that is missing or invalid. Planning continues without it, unless the result is an
+/// error.
 pub type OnFault<'a> = dyn FnMut(StorageFault) -> Result<()> + 'a;
 
 /// Reads the number and bytes of the obsolete records of each storage. `storages` are the files of

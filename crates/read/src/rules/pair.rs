@@ -56,7 +56,7 @@ pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &
     let is_full = |member: PairMember<'_>| member.name.map(|name| name.base_slot.is_none());
     let same_kind_error = |kind: &str| {
         Error::usage(format!("both archives are {kind} ones"))
-            .with_hint("give the full archive first, then the incremental one that builds on it")
+            .with_hint("pass the full archive first, then the incremental one that builds on it")
     };
     match (is_full(full), is_full(incremental)) {
         (Some(false), Some(true)) => return Err(swapped_error(full.path, incremental.path)),
@@ -64,7 +64,7 @@ pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &
         (Some(false), Some(false)) => return Err(same_kind_error("incremental")),
         (Some(false), None) => {
             return Err(Error::usage(format!("{} is an incremental archive, but comes first", full.path.escaped()))
-                .with_hint("give the full archive first, then the incremental one"));
+                .with_hint("pass the full archive first, then the incremental one"));
         }
         _ => {}
     }
@@ -74,7 +74,7 @@ pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &
         return Err(Error::usage(format!(
             "the incremental archive builds on slot {base}, but the full archive is of slot {slot}"
         ))
-        .with_hint("give the full archive that the incremental one names"));
+        .with_hint("pass the full archive that the incremental one names"));
     }
     if let (Some(full_bank), Some(bank)) = (full.bank, incremental.bank)
         && incremental.base_slot.is_none()
@@ -124,13 +124,13 @@ pub fn judge_same_chain(full: &BankFile, newer: &BankFile, failures: &Failures) 
 pub fn require_newer_state(old: &BankFile, new: &BankFile) -> Result<()> {
     if judge_same_chain(old, new, &Failures::strict()).is_err() {
         return Err(Error::usage("the states are of different clusters: their chains began at different times")
-            .with_hint("give states of one cluster"));
+            .with_hint("use states of one cluster"));
     }
     if old.slot < new.slot {
         Ok(())
     } else {
         Err(Error::usage(format!("the older state is of slot {}, the new one of {}", old.slot, new.slot))
-            .with_hint("give an older state, or a newer one"))
+            .with_hint("use an older state, or a newer one"))
     }
 }
 
@@ -138,7 +138,7 @@ fn swapped_error(first: &Path, second: &Path) -> Error {
     let first = first.escaped();
     let second = second.escaped();
     Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
-        .with_hint("give the full archive first, then the incremental one")
+        .with_hint("pass the full archive first, then the incremental one")
 }
 
 /// Key of a setting in the index of an archive made by `rebase`. The value is the snapshot hash of

@@ -132,17 +132,17 @@ const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
 const OWN: &str = "no client checks it; slotpress writes it, or is asked to check it";
 
 const DOWNLOAD: &str = "download the archive again; if the result is the same, from another source";
-const BASE: &str = "give the full archive that it builds on";
-const SOURCE: &str = "do not use it; take the archive from another source";
+const BASE: &str = "pass the full archive that it builds on";
+const SOURCE: &str = "do not use it; get the archive from another source";
 const RECOMPRESS: &str = "recompress it: all clients read the result";
-const OTHER_MAKER: &str = "take Agave's archive, or one that Firedancer wrote since September 2026";
-const OTHER_PAIR: &str = "take Agave's full archive, or Firedancer's incremental one";
-const NAME: &str = "do not use it: it was renamed or made up; take it from another source";
-const LEDGER: &str = "take the ledger from its source again, or restore it from an archive";
+const OTHER_MAKER: &str = "use Agave's archive, or one that Firedancer wrote since September 2026";
+const OTHER_PAIR: &str = "use Agave's full archive, or Firedancer's incremental one";
+const NAME: &str = "do not use it: it was renamed or made up; get it from another source";
+const LEDGER: &str = "copy the ledger from its source again, or restore it from an archive";
 const STORAGE: &str = "name every accounts path, or restore the ledger from an archive";
-const VERSION: &str = "load it with a version of Agave that knows it, or take an archive of an older node";
+const VERSION: &str = "load it with a version of Agave that knows it, or use an archive of an older node";
 const LAYOUT: &str = "archive it, and restore the archive: the result is a ledger for Agave 4.2 to 4.5";
-const FOR_SIG: &str = "take an archive that Agave 4.2 or later wrote";
+const FOR_SIG: &str = "use an archive that Agave 4.2 or later wrote";
 const LOOK: &str = "look into it before you trust it";
 
 macro_rules! rules {

@@ -89,7 +89,7 @@ impl CheckOptions {
 }
 
 pub fn unpaired_error() -> Error {
-    Error::failed("the state of an incremental archive alone cannot be checked").with_hint(hint::GIVE_FULL_ARCHIVE)
+    Error::failed("the state of an incremental archive alone cannot be checked").with_hint(hint::PASS_FULL_ARCHIVE)
 }
 
 /// Evidence that no storage is missing.
@@ -179,8 +179,8 @@ mod tests {
         for (options, is_whole_checked, hint_of_part) in [
             (frames.clone(), false, None),
             (frames.expect_hash(hash), true, Some(hint::LEAVE_OUT_EXPECT_HASH)),
-            (CheckOptions::default(), true, Some(hint::GIVE_FULL_ARCHIVE)),
-            (CheckOptions::default().expect_hash(hash), true, Some(hint::GIVE_FULL_ARCHIVE)),
+            (CheckOptions::default(), true, Some(hint::PASS_FULL_ARCHIVE)),
+            (CheckOptions::default().expect_hash(hash), true, Some(hint::PASS_FULL_ARCHIVE)),
         ] {
             assert_eq!(options.checks_state(false).expect("of a whole state"), is_whole_checked);
             let result = options.checks_state(true);

@@ -1,4 +1,4 @@
-//! Publishes a file: it appears under its final name whole and on disk, or not at all.
+//! Publishes a file: it appears under its final name complete and on disk, or not at all.
 //!
 //! It is written under a temporary name in the same directory, synced and renamed; then the
 //! directory is synced. If the value is dropped before that, the file is removed. A temporary file
@@ -201,10 +201,10 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     let dir_path = dir.escaped();
     if dir.exists() {
         return Err(Error::failed(format!("the output directory {dir_path} is a file"))
-            .with_hint("give a directory; the archive is named after its slot and hash"));
+            .with_hint("pass a directory; the archive is named after its slot and hash"));
     }
     let hint = if is_archive {
-        format!("give a directory, such as {}; the archive is named after its slot and hash", parent.escaped())
+        format!("pass a directory, such as {}; the archive is named after its slot and hash", parent.escaped())
     } else {
         format!("create it: mkdir -p {dir_path}")
     };

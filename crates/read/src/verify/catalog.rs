@@ -111,7 +111,7 @@ impl CatalogVerdict {
         if let Some(why) = verdict.state_skip_reason() {
             let error =
                 Error::failed(format!("its state was not checked: {why}")).with_place(verdict.archive.path().escaped());
-            self.error.get_or_insert(error.with_hint(hint::GIVE_FULL_ARCHIVE));
+            self.error.get_or_insert(error.with_hint(hint::PASS_FULL_ARCHIVE));
         }
     }
 

@@ -93,7 +93,7 @@ fn judge_together<'a>(parts: &'a [JudgedPart], job: &VerifyJob<'_>) -> Result<&'
         }
     }
     if newest.base_slot().is_some() && base.is_none() {
-        failures.skip(Check::State, "part of a state only: give the full archive too");
+        failures.skip(Check::State, "part of a state only: pass the full archive too");
     }
     if parts.iter().any(|part| part.failures.has_lost_accounts()) {
         failures.skip(Check::State, "not all accounts could be read");
@@ -107,7 +107,7 @@ fn judge_together<'a>(parts: &'a [JudgedPart], job: &VerifyJob<'_>) -> Result<&'
 }
 
 /// Hint for the wrong state of a single archive whose name does not say that it is a full one.
-const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, give its full archive first";
+const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, pass its full archive first";
 
 fn make_report(parts: Vec<JudgedPart>, state: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
     let options = job.options;

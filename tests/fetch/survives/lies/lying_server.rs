@@ -17,7 +17,7 @@ pub type Behavior = fn(&ServerState, &Request, &mut TcpStream) -> io::Result<The
 pub enum ArchiveKind {
     /// Made by slotpress: many frames, with their hashes.
     Hashed,
-    /// One frame of some megabytes, as `zstd` makes it.
+    /// One frame of a few megabytes, as `zstd` makes it.
     Single,
     /// Made by Agave: one small frame.
     Agave,

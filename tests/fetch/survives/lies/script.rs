@@ -25,7 +25,7 @@ pub const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt
 /// Short, in place of two minutes. The pauses between requests are fractions of it.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(60);
 
-/// Small, because an archive of some hundred kB should take many requests.
+/// Small, because an archive of a few hundred kB should take many requests.
 const PIECE_BYTES_MAX: u64 = 64 * 1024;
 
 /// Two archives of one name and length, whose bytes differ everywhere.
