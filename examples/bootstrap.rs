@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let progress = Lines::default();
     let report = bootstrap(&Client::new(&ClientOptions::default())?, &options, &progress)?;
     println!(
-        "slot {}, hash {}: {} bytes read in {:.1?}; vouched for by: {}",
+        "slot {}, hash {}: {} bytes read in {:.1?}; confirmed by: {}",
         report.restore.slot,
         report.restore.hash,
         progress.bytes.load(Relaxed),

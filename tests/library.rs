@@ -280,7 +280,7 @@ fn the_newest_version_of_every_account_of_an_archive_is_visited() {
         let Visit { slots, lamports, report } = visit(&snapshot, CheckMode::State);
         assert!(slots == slots_of_newest_versions(&archives), "{archives:?}");
         let verified = verify(&snapshot, &VerifyOptions::default(), &NoProgress).expect("verified");
-        assert_eq!(Some(lamports), verified.capitalization);
+        assert_eq!(Some(lamports), verified.capitalization_lamports);
         assert_eq!(report.slot, verified.slot);
         assert_eq!(report.counts.superseded, verified.counts.superseded);
         assert_eq!(report.counts.records, verified.counts.records);

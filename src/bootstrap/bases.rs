@@ -48,7 +48,7 @@ pub fn list_routes(report: &FindReport) -> Vec<Route> {
             slot: candidate.slot(),
             fetch_bytes: candidate.fetch_bytes(),
             fetch_time: candidate.fetch_time,
-            restore_time: time_at_rate(candidate.total_bytes(), report.restore_bytes_per_second),
+            restore_time: time_at_rate(candidate.total_bytes(), report.assumed_restore_bytes_per_second),
             expected_age: candidate.expected_age,
         };
         let is_same = |known: &Route| (&known.full, &known.incremental) == (&route.full, &route.incremental);

@@ -15,7 +15,7 @@ use slotpress_read::REMOTE_DIR;
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ChosenArchive {
     pub name: ArchiveName,
-    pub length_bytes: Option<u64>,
+    pub file_bytes: Option<u64>,
     /// Root of the archive, if its offer states one.
     pub root: Option<ArchiveRoot>,
     /// Path of the archive, if it is a local file.
@@ -32,7 +32,7 @@ impl Serialize for ChosenArchive {
         fields.serialize_field("name", &self.name)?;
         fields.serialize_field("slot", &self.name.slot)?;
         fields.serialize_field("hash", &self.name.hash)?;
-        fields.serialize_field("file_bytes", &self.length_bytes)?;
+        fields.serialize_field("file_bytes", &self.file_bytes)?;
         fields.serialize_field("from", &self.describe())?;
         fields.end()
     }
@@ -59,13 +59,13 @@ impl ChosenArchive {
         same_archive.retain(|offer| offer.name == best.name && is_same_root(offer.root));
         same_archive.insert(0, best);
         let (locals, remotes): (Vec<_>, Vec<_>) = same_archive.into_iter().partition(|offer| offer.is_local());
-        let longest = remotes.iter().filter_map(|offer| offer.length_bytes).max();
-        let may_be_whole = |local: &&Offer| local.length_bytes.is_none() || local.length_bytes >= longest;
+        let longest = remotes.iter().filter_map(|offer| offer.file_bytes).max();
+        let may_be_whole = |local: &&Offer| local.file_bytes.is_none() || local.file_bytes >= longest;
         let local = locals.into_iter().find(may_be_whole);
         let first = local.or(remotes.first().copied());
         let mut chosen = Self {
             name: best.name.clone(),
-            length_bytes: first.and_then(|first| first.length_bytes),
+            file_bytes: first.and_then(|first| first.file_bytes),
             root: best.root,
             path: None,
             remotes: Vec::new(),

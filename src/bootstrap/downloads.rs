@@ -89,7 +89,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             let progress = Forward::new(context.progress, forward_input);
             accept_file(path, context.options.limits.expect_root, &progress).map(|accepted| accepted.root)
         } else {
-            check_length(path, choice.length_bytes).map(|()| None)
+            check_length(path, choice.file_bytes).map(|()| None)
         };
         let root = root.map_err(unusable_fault)?;
         remove_leftover_journal(&context.options.dir, &choice.name.to_string())?;

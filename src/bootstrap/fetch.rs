@@ -70,7 +70,7 @@ pub struct FetchedArchive {
 
 fn serialize_download<S: Serializer>(fetched: &Option<Fetched>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     let download = fetched.as_ref();
-    let file_bytes = download.map(|download| download.length_bytes);
+    let file_bytes = download.map(|download| download.file_bytes);
     let fetch_seconds = download.map(|download| download.elapsed.as_secs_f64());
     let kept_bytes = download.map_or(0, |download| download.kept_bytes);
     let servers = download.map_or(&[][..], |download| &download.servers);
@@ -94,7 +94,6 @@ pub struct FetchReport {
     #[serde(flatten)]
     pub confirmations: Confirmations,
     /// A newer state that a source offered, but that could not be used.
-    #[serde(rename = "given_up")]
     pub abandoned: Option<AbandonedState>,
     /// Time from the start until everything was on disk.
     #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::serialize_wall_seconds")]

@@ -117,7 +117,6 @@ pub struct BootstrapReport {
     #[serde(flatten)]
     pub confirmations: Confirmations,
     /// A newer state that a source offered, but that could not be used.
-    #[serde(rename = "given_up")]
     pub abandoned: Option<AbandonedState>,
     /// Hash of the ledger's `genesis.bin`, which existed or was fetched; `None` if no source
     /// has one.
@@ -147,7 +146,6 @@ pub struct BootstrapPlan {
     #[doc(hidden)]
     pub incremental: Option<ChosenArchive>,
     /// Combinations of archives that were compared, best first.
-    #[serde(rename = "ways")]
     #[doc(hidden)]
     pub routes: Vec<Route>,
     /// The best candidate. Serializes as its ages.
@@ -205,12 +203,12 @@ fn preview_restore(options: &BootstrapOptions, attempt: &Attempt, is_plan: bool)
     let mut unpacked_bytes = 0u64;
     let mut archives_bytes = 0u64;
     for archive in attempt.archives() {
-        let length_bytes = archive.length_bytes.unwrap_or(0);
-        saturating_add_to(&mut unpacked_bytes, length_bytes.saturating_mul(MAINNET_RATIO));
+        let file_bytes = archive.file_bytes.unwrap_or(0);
+        saturating_add_to(&mut unpacked_bytes, file_bytes.saturating_mul(MAINNET_RATIO));
         if !archive.takes_no_room(dir) {
             // An earlier run may already have reserved disk space for the archive.
             let reserved_bytes = reserved_bytes(dir, &archive.name.to_string());
-            saturating_add_to(&mut archives_bytes, length_bytes.saturating_sub(reserved_bytes));
+            saturating_add_to(&mut archives_bytes, file_bytes.saturating_sub(reserved_bytes));
         }
     }
     let bytes = RestoredBytes { unpacked_bytes, archives_bytes };

@@ -202,11 +202,11 @@ impl Selection {
     /// Returns true if another archive is less than half as long as this one. The source may overstate
     /// the length: if the disk has no space for it, the other archive is tried.
     pub fn may_be_overstated(&self, choice: &ChosenArchive) -> bool {
-        let half_bytes = choice.length_bytes.unwrap_or_default() / 2;
+        let half_bytes = choice.file_bytes.unwrap_or_default() / 2;
         let is_full = choice.name.base_slot.is_none();
         let offers = self.ranking.offers.iter();
         let mut others = offers.filter(|other| other.is_full() || !is_full);
-        others.any(|other| other.length_bytes.is_some_and(|length| length < half_bytes))
+        others.any(|other| other.file_bytes.is_some_and(|length| length < half_bytes))
     }
 
     /// Returns the archives of a candidate, each with all places that have it.

@@ -112,7 +112,7 @@ impl<'r> ArchiveSupply<'r> {
         self.world.finish(last)?;
         if let Some(fetched) = &last.archive.fetched {
             let node = &mut self.selection.node;
-            node.record_kept(&last.archive.name, fetched.length_bytes);
+            node.record_kept(&last.archive.name, fetched.file_bytes);
         }
         Ok(())
     }

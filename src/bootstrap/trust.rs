@@ -27,11 +27,9 @@ pub struct Unconfirmed {
 #[non_exhaustive]
 pub struct Confirmations {
     /// Trusted servers that have an archive of the same state.
-    #[serde(rename = "vouched_by")]
     pub confirmed_by: Vec<String>,
     /// The other trusted servers, and why they do not confirm the state.
-    #[serde(rename = "not_vouched_by")]
-    pub unconfirmed: Vec<Unconfirmed>,
+    pub not_confirmed_by: Vec<Unconfirmed>,
     /// True if the caller passed the expected hash; `None` for a fetch, which needs none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_expected: Option<bool>,
@@ -47,7 +45,7 @@ impl fmt::Display for Confirmations {
             names.push("no other server: slot and hash are only what the source claims".to_string());
         }
         f.write_str(&names.join(", "))?;
-        for Unconfirmed { server, reason } in &self.unconfirmed {
+        for Unconfirmed { server, reason } in &self.not_confirmed_by {
             write!(f, "; not {server}: {reason}")?;
         }
         Ok(())
@@ -86,13 +84,13 @@ impl FetchContext<'_> {
                 continue;
             }
             self.progress.check()?;
-            let reason = self.ask_server(url, name)?;
+            let answer = self.ask_server(url, name)?;
             let server = show_url(url);
-            match reason {
+            match answer {
                 None => confirmations.confirmed_by.push(server),
                 Some(reason) => {
-                    self.progress.warn(&format!("{server} does not vouch for {name}: {reason}"));
-                    confirmations.unconfirmed.push(Unconfirmed { server, reason });
+                    self.progress.warn(&format!("{server} does not confirm {name}: {reason}"));
+                    confirmations.not_confirmed_by.push(Unconfirmed { server, reason });
                 }
             }
         }

@@ -104,7 +104,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
         text += &format!(", {} after the last byte", values::show_duration(time));
     }
     ui.print_row("fetched", &text);
-    ui.print_row("vouched", &report.confirmations.to_string());
+    ui.print_row("confirmed", &report.confirmations.to_string());
     restore::say_how_to_start(&report.restore, target, ui);
     let is_expected = report.confirmations.is_expected == Some(true) || !options.expect_roots.is_empty();
     if report.confirmations.confirmed_by.is_empty() && !is_expected {
@@ -138,7 +138,7 @@ fn describe_downloads(report: &BootstrapReport) -> String {
 pub fn warn_of_newer_state(abandoned: Option<&AbandonedState>, ui: &Ui) {
     let Some(state) = abandoned else { return };
     let names = Vec::from_iter(state.archives.iter().map(ToString::to_string)).join(" and ");
-    ui.warn(&format!("the newer state of slot {} was given up: {names}: {}", state.slot, state.reason));
+    ui.warn(&format!("the newer state of slot {} was abandoned: {names}: {}", state.slot, state.reason));
 }
 
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {

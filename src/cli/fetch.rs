@@ -79,7 +79,7 @@ fn print_report(report: &FetchReport, ui: &Ui) {
         let path = archive.path.as_ref().map_or(String::new(), |path| path.escaped());
         ui.print_part(&path, archive, &[fetched, "from: {servers}", checked]);
     }
-    ui.print_row("vouched", &report.confirmations.to_string());
+    ui.print_row("confirmed", &report.confirmations.to_string());
 }
 
 const FETCHED_ROW: &str =

@@ -73,12 +73,12 @@ fn print_report(report: &FindReport, ui: &Ui) {
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for refused in &report.refused {
         // A network error begins with the name of the server. Without it, equal causes can be grouped.
-        let why = match refused.reason.split_once(": ") {
-            Some((server, why)) if server.contains("://") => why,
+        let reason = match refused.reason.split_once(": ") {
+            Some((server, error)) if server.contains("://") => error,
             _ => &refused.reason,
         };
         let source = show_source(&refused.source);
-        reasons.entry(why).or_default().push(source);
+        reasons.entry(reason).or_default().push(source);
     }
     let mut reasons: Vec<(&str, Vec<String>)> = reasons.into_iter().collect();
     reasons.sort_by_key(|(_, sources)| std::cmp::Reverse(sources.len()));
@@ -87,15 +87,15 @@ fn print_report(report: &FindReport, ui: &Ui) {
         let asked_count = report.asked_count;
         ui.say(&format!("{refused_count} of {asked_count} servers cannot be used:"));
     }
-    for (why, sources) in reasons.iter().take(REASONS_MAX) {
+    for (reason, sources) in reasons.iter().take(REASONS_MAX) {
         let names = truncate(&sources.join(", "), 70);
-        ui.say(&format!("{:>6}  {names}\n        {why}", sources.len()));
+        ui.say(&format!("{:>6}  {names}\n        {reason}", sources.len()));
     }
     for note in &report.notes {
         ui.say(&format!("note: {note}"));
     }
     if row_count > 0 {
-        let rate = values::show_bytes(report.restore_bytes_per_second);
+        let rate = values::show_bytes(report.assumed_restore_bytes_per_second);
         ui.say(&format!("at boot: age now + fetch (one connection) + restore at {rate}/s (assumed)"));
         ui.say(&format!("a slot takes {}", report.ranking.slot_time));
         ui.say("slots and hashes are what servers claim: compare them with a node you trust");

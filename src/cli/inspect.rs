@@ -106,7 +106,7 @@ fn print_archive(archive: &ArchiveInspection, ui: &Ui) {
     };
     let mut frames = String::new();
     if archive.frames.frames > 0 {
-        frames += match archive.frames.content_bytes_max {
+        frames += match archive.frames.frame_bytes_max {
             0 => "frames: {frames}, no size stated",
             _ => "frames: {frames}, up to {frame_bytes_max} of tar",
         };
@@ -143,7 +143,7 @@ const BANK_ROWS: &[&str] = &[
     "hash: {snapshot_hash}",
     "bank hash: {bank_hash}",
     "parent: slot {parent_slot}, {parent_hash}",
-    "supply: {capitalization_lamports}; {transaction_count} transactions since genesis",
+    "capitalization: {capitalization_lamports}; {transaction_count} transactions since genesis",
 ];
 
 const ARCHIVE_ROWS: &[&str] = &[
@@ -247,7 +247,7 @@ fn print_account(input: &Snapshot, pubkey: Address, threads: usize, paths: &[Pat
 }
 
 const ACCOUNT_ROWS: &[&str] = &[
-    "owner: {owner}[ ({name})]",
+    "owner: {owner}[ ({owner_name})]",
     "balance: {lamports}",
     "executable: {executable}",
     "slot: {slot}",

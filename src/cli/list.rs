@@ -219,7 +219,7 @@ pub fn request_catalog(url: &str, network: &NetworkArgs, ui: &Ui) -> Result<Cata
         ListedArchive {
             modified_ns: offer.modified.map_or(0, unix_ns),
             bank_unix_seconds: offer.bank_time.map(|time| unix_ns(time) / 1_000_000_000),
-            ..ListedArchive::new(offer.name, dir, offer.length_bytes.unwrap_or_default())
+            ..ListedArchive::new(offer.name, dir, offer.file_bytes.unwrap_or_default())
         }
     })))
 }

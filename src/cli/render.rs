@@ -24,7 +24,7 @@ pub fn fill_rows(report: &Value, rows: &[&str]) -> Vec<String> {
 }
 
 /// Minimum width of labels, so that the parts of a report are aligned.
-pub const LABEL_COLUMNS: usize = 8;
+pub const LABEL_COLUMNS: usize = 9;
 
 /// Returns the text of a template without a label; `None` if it is left out.
 pub fn fill(template: &str, report: &Value) -> Option<String> {
@@ -75,7 +75,6 @@ fn show_value(name: &str, value: &Value) -> Option<String> {
         // Lamports are text in JSON, because they may exceed the numbers that its readers can represent.
         Value::String(text) => Some(match (unit, text.parse()) {
             ("lamports", Ok(lamports)) => count_of(lamports, "lamport"),
-            ("capitalization", Ok(lamports)) => show_count(lamports),
             _ => text.clone(),
         }),
         Value::Array(items) => join(items.iter().filter_map(|item| show_value(name, item)), ", "),
@@ -127,7 +126,7 @@ mod tests {
             "slot": 350006937, "base_slot": null, "output_bytes": 1 << 20, "input_bytes": 3 << 20, "root": null,
             "elapsed_seconds": 1.5, "cpu_seconds": 3.0, "storages": 1, "frames": 1234, "accounts_new": 0,
             "names": ["a", "b"], "none": [], "in_use": true, "servers": [{ "server": "a", "bytes": 5 }],
-            "balance_lamports": "18446744073709551615", "capitalization": "1234", "status": 404,
+            "balance_lamports": "18446744073709551615", "status": 404,
         });
         let rows = [
             "slot: {slot}[ on {base_slot}], {storages}, {frames}",
@@ -136,18 +135,18 @@ mod tests {
             "elapsed: {elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
             ": {accounts_new} new[, {accounts_new} more], {names}, {in_use}; {servers}",
             "frames: {frames}, {storages}, {status}",
-            "supply: {balance_lamports}, {capitalization}",
+            "supply: {balance_lamports}",
             "none: {none}",
             "new: [{accounts_new} accounts]",
             "more: {no_such_field}",
         ];
         let expected = [
-            "  slot      350006937, 1 storage, 1,234 frames",
-            "  size      1 MiB from 3 MiB (ratio 3.000)",
-            "  elapsed   1.50 s at 2 MiB/s, CPU load 200 %",
-            "            0 new, a, b, yes; a: 5 B",
-            "  frames    1,234, 1 storage, 404",
-            "  supply    18,446,744,073,709,551,615 lamports, 1,234",
+            "  slot       350006937, 1 storage, 1,234 frames",
+            "  size       1 MiB from 3 MiB (ratio 3.000)",
+            "  elapsed    1.50 s at 2 MiB/s, CPU load 200 %",
+            "             0 new, a, b, yes; a: 5 B",
+            "  frames     1,234, 1 storage, 404",
+            "  supply     18,446,744,073,709,551,615 lamports",
         ];
         assert_eq!(fill_rows(&report, &rows), expected);
     }

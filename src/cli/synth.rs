@@ -71,7 +71,7 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     for state in &report.states {
         let fields = merge(state, &report);
         let row = "slot: {slot}, {accounts}, {storages}, {storage_bytes}";
-        ui.print_report("synth", &state.ledger_dir.escaped(), &fields, &[row]);
+        ui.print_report("synth", &state.path.escaped(), &fields, &[row]);
     }
     let made = "Made in {elapsed_seconds}. Validators load it, but cannot follow a cluster from it: its blocks and votes \
                 are made up.";

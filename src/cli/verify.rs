@@ -176,7 +176,7 @@ fn count_template(check: Check) -> &'static str {
         Check::Frames => "[{frames}]",
         Check::Entries => "[{storages}]",
         Check::Records => "[{records}][, {tombstones}][, {superseded} superseded]",
-        Check::State => "{accounts}, capitalization {capitalization}",
+        Check::State => "{accounts}, capitalization {capitalization_lamports}",
         _ => "",
     }
 }
@@ -339,14 +339,14 @@ fn first_failure(report: &VerifyReport) -> Option<String> {
 
 /// Returns the last line: how many archives are good, and which checks were not made.
 fn summary_line(verdict: &CatalogVerdict) -> String {
-    let CatalogVerdict { archives, good, incomplete, damaged, incomplete_checks, .. } = verdict;
+    let CatalogVerdict { archives, good, partly_checked, damaged, incomplete_checks, .. } = verdict;
     let mut text = format!("{}: {good} good", values::count_of(*archives, "archive"));
-    if *incomplete > 0 {
+    if *partly_checked > 0 {
         let names = incomplete_checks.iter().map(|check| check.name());
         let names = Vec::from_iter(names).join(", ");
-        text += &format!("; {incomplete} without a failure, but not all checks were made: {names}");
+        text += &format!("; {partly_checked} without a failure, but not all checks were made: {names}");
     }
-    let unverified = archives - good - incomplete - damaged;
+    let unverified = archives - good - partly_checked - damaged;
     for (count, word) in [(*damaged, "damaged"), (unverified, "not verified")] {
         if count > 0 {
             text += &format!("; {count} {word}");

@@ -34,8 +34,8 @@ pub struct Manifest {
     /// Snapshot hash of the state.
     pub hash: Hash,
     /// Sum of the lamports of all accounts.
-    #[serde(rename = "capitalization_lamports", serialize_with = "text::display")]
-    pub capitalization: u64,
+    #[serde(serialize_with = "text::display")]
+    pub capitalization_lamports: u64,
     /// `checked` or `not checked`.
     pub state: &'static str,
     /// Number of accounts in the state, exported or not.
@@ -82,7 +82,7 @@ impl Manifest {
             block_height: bank.block_height,
             bank_hash: bank.hash,
             hash: bank.snapshot_hash(),
-            capitalization: bank.capitalization,
+            capitalization_lamports: bank.capitalization,
             // If the check is requested but cannot be made, the export fails.
             state: if options.verify.check.mode == CheckMode::State { "checked" } else { "not checked" },
             accounts: 0,

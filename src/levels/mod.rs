@@ -134,7 +134,6 @@ pub struct LevelRow {
     /// Seconds that a run of decompressing took on all threads.
     pub decompress: Summary,
     /// CPU load while compressing, in percent: 100 is one core.
-    #[serde(rename = "cpu_percent")]
     pub compress_cpu_percent: f64,
     /// CPU load while decompressing, in percent: 100 is one core.
     pub decompress_cpu_percent: f64,

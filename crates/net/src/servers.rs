@@ -129,7 +129,7 @@ pub struct Offer {
     #[doc(hidden)]
     pub source: String,
     /// Length in bytes; `None` if the server does not state it.
-    pub length_bytes: Option<u64>,
+    pub file_bytes: Option<u64>,
     /// Root of the frame hashes according to a list, unproven.
     pub root: Option<ArchiveRoot>,
     /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or
@@ -152,7 +152,7 @@ impl Serialize for Offer {
         let mut fields = serializer.serialize_struct("Offer", 6)?;
         fields.serialize_field("location", &self.location())?;
         fields.serialize_field("name", &self.name)?;
-        fields.serialize_field("file_bytes", &self.length_bytes)?;
+        fields.serialize_field("file_bytes", &self.file_bytes)?;
         fields.serialize_field("accepts_ranges", &accepts_ranges)?;
         fields.serialize_field("root", &self.root)?;
         fields.serialize_field("rebased_on", &self.rebased_on)?;
@@ -169,7 +169,7 @@ impl Offer {
             name,
             place,
             source: String::new(),
-            length_bytes: None,
+            file_bytes: None,
             root: None,
             modified: None,
             bank_time: None,
@@ -234,7 +234,7 @@ impl Offer {
             .inspect_err(|fault| progress.warn(&format!("{} is not used: {fault}", path.escaped())))
             .ok()?;
         Some(Self {
-            length_bytes: file.length_bytes(),
+            file_bytes: file.length_bytes(),
             modified: path.metadata().and_then(|metadata| metadata.modified()).ok(),
             rebased_on: hashes.and_then(|hashes| hashes.rebased_on),
             ..Self::new(name, OfferPlace::Local(path.to_path_buf()))
@@ -370,7 +370,7 @@ impl Client {
             return Err(NetError::bad_answer(&remote.url, why));
         };
         Ok(Offer {
-            length_bytes: remote.length_bytes,
+            file_bytes: remote.length_bytes,
             modified: remote.modified_time(),
             ..Offer::new(name, OfferPlace::Remote(remote))
         })

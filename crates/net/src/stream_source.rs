@@ -46,7 +46,7 @@ impl StreamSource {
     /// The server fails.
     pub fn open(client: &Client, remote: Remote, cancel: CancelToken) -> Result<Self> {
         // Counts the request for the description of the file, which the caller made.
-        let mut totals = TransferTotals { requests: 1, bytes: 0 };
+        let mut totals = TransferTotals { requests: 1, transferred_bytes: 0 };
         let opened = Retries::new(READ_PATIENCE).run(&cancel, || {
             saturating_add_to(&mut totals.requests, 1);
             let mut body = client.open(&remote, None, &cancel)?;
@@ -100,7 +100,7 @@ impl Transfer {
         self.piece_offset_bytes = self.piece_end();
         self.is_complete = next.is_none();
         self.piece = next.unwrap_or_default();
-        saturating_add_to(&mut self.totals.bytes, self.piece.len() as u64);
+        saturating_add_to(&mut self.totals.transferred_bytes, self.piece.len() as u64);
         if self.piece_offset_bytes < FRONT_BYTES {
             let kept_bytes = to_usize(FRONT_BYTES.saturating_sub(self.piece_offset_bytes));
             self.front.extend(self.piece.iter().take(kept_bytes));

@@ -187,7 +187,7 @@ impl Source for UrlSource {
     fn transfer_totals(&self) -> Option<TransferTotals> {
         // The request for the description of the file counts too.
         let requests = self.mirror.requests.load(Ordering::Relaxed).saturating_add(1);
-        Some(TransferTotals { requests, bytes: self.mirror.useful_bytes() })
+        Some(TransferTotals { requests, transferred_bytes: self.mirror.useful_bytes() })
     }
 }
 

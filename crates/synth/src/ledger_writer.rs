@@ -115,10 +115,10 @@ impl LedgerWriter {
             written_bytes += entry.metadata().or_path("read", &entry.path())?.len();
         }
         let state = SynthState {
-            ledger_dir: self.ledger.clone(),
+            path: self.ledger.clone(),
             slot,
             hash: sums.lattice.snapshot_hash(),
-            capitalization: sums.capitalization,
+            capitalization_lamports: sums.capitalization,
             accounts: sums.accounts,
             storages: last_storage + 1,
             storage_bytes: self.storage_bytes,

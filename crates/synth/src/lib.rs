@@ -111,12 +111,12 @@ impl SynthOptions {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct SynthState {
     /// Ledger directory, which contains `snapshots` and `accounts`.
-    #[serde(rename = "path", serialize_with = "text::path")]
-    pub ledger_dir: PathBuf,
+    #[serde(serialize_with = "text::path")]
+    pub path: PathBuf,
     pub slot: u64,
     pub hash: Hash,
-    #[serde(rename = "capitalization_lamports", serialize_with = "text::display")]
-    pub capitalization: u64,
+    #[serde(serialize_with = "text::display")]
+    pub capitalization_lamports: u64,
     pub accounts: u64,
     pub storages: u64,
     /// Bytes of these storages, with obsolete records.

@@ -25,9 +25,9 @@ pub fn offer(server: Option<usize>, base_slot: Option<u64>, slot: u64) -> Offer 
         }
         None => ("/node".to_string(), OfferPlace::Local(PathBuf::from(format!("/node/{name}")))),
     };
-    let length_bytes = Some(if base_slot.is_none() { FULL_BYTES } else { INCREMENTAL_BYTES });
+    let file_bytes = Some(if base_slot.is_none() { FULL_BYTES } else { INCREMENTAL_BYTES });
     let mut offer = Offer::new(name, place);
-    offer.length_bytes = length_bytes;
+    offer.file_bytes = file_bytes;
     offer.source = source;
     offer
 }

@@ -58,7 +58,7 @@ impl SimulatedWorld {
         for held in &random_world.held {
             let mut offered = offer(held.server, held.base_day.map(slot_of), slot_of(held.day));
             if held.fate == Fate::Overstates && held.server.is_some() {
-                offered.length_bytes = Some(1000 * FULL_BYTES);
+                offered.file_bytes = Some(1000 * FULL_BYTES);
             }
             if held.server.is_some() && held.server == random_world.honest {
                 world.confirmed.insert(offered.name.to_string());
@@ -161,7 +161,7 @@ impl World for SimulatedWorld {
             Fate::Overstates if !is_local => None,
             _ => {
                 if !is_local {
-                    self.partials.push((choice.name.clone(), choice.length_bytes.unwrap_or(FULL_BYTES)));
+                    self.partials.push((choice.name.clone(), choice.file_bytes.unwrap_or(FULL_BYTES)));
                 }
                 let mut obtained = ObtainedArchive::new(choice);
                 obtained.archive.path = Some(place.into());
@@ -176,7 +176,7 @@ impl World for SimulatedWorld {
 
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> FaultResult<()> {
         if let Some((_, bytes)) = self.partials.iter().find(|(name, _)| *name == obtained.choice.name) {
-            obtained.archive.fetched = Some(Fetched { length_bytes: *bytes, ..Fetched::default() });
+            obtained.archive.fetched = Some(Fetched { file_bytes: *bytes, ..Fetched::default() });
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ fn make_table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
         .add_visible("MiB/s", Unit::Rate, LevelRow::compress_bytes_per_second)
         .add_visible("x", Unit::Ratio, show_factor)
         .add_data("compress_time_factor", |row| row.time_factor_of(reference))
-        .add_column("CPU", Unit::Integer, "cpu_percent", |row| row.compress_cpu_percent)
+        .add_column("CPU", Unit::Integer, "compress_cpu_percent", |row| row.compress_cpu_percent)
         .add_column("decomp.", decompress, "decompress_seconds", |row| row.decompress.median)
         .add_data("decompress_seconds_min", |row| row.decompress.min)
         .add_data("decompress_seconds_max", |row| row.decompress.max)

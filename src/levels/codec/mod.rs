@@ -64,7 +64,7 @@ impl FrameCodec {
 
     /// Returns the codec for [`EncodingOptions`](crate::archive::EncodingOptions); `None` if archives
     /// cannot have it.
-    pub fn codec(&self) -> Option<Codec> {
+    pub fn archive_codec(&self) -> Option<Codec> {
         match self.name {
             REFERENCE_CODEC | CLUSTERED_CODEC => Some(Codec::zstd(self.level).layout(self.layout())),
             "lz4" => Some(Codec::new(ArchiveFormat::Lz4)),

@@ -34,7 +34,6 @@ pub enum BandwidthRange {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_break_even")]
 pub struct BreakEven {
-    #[serde(rename = "way")]
     pub mode: TransferMode,
     pub lighter_codec: &'static str,
     pub lighter_level: i32,

@@ -20,7 +20,6 @@ const TIE_SHARE: f64 = 0.01;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_recommendation")]
 pub struct LinkRecommendation {
-    #[serde(rename = "way")]
     pub mode: TransferMode,
     /// Codec and level; `none` means uncompressed.
     #[serde(flatten)]

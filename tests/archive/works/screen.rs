@@ -18,7 +18,7 @@ fn a_dry_run_writes_nothing() {
     let (code, stdout, stderr) = run_to_text(&arguments);
     let path = dir.path().join(FULL_26);
     assert_eq!((code, stdout.lines().next(), stderr.as_str()), (0, path.to_str(), ""), "{stdout}");
-    assert!(stdout.contains("  slot      26, 27 storages\n"), "{stdout}");
+    assert!(stdout.contains("  slot       26, 27 storages\n"), "{stdout}");
     assert!(stdout.ends_with("Nothing was written.\n"), "{stdout}");
     let (_, stdout, _) = run_to_text(&[&arguments[..], &["--json"]].concat());
     assert_eq!(relative_paths(dir.path()), Vec::<String>::new());

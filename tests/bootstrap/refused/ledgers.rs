@@ -27,8 +27,8 @@ fn a_trusted_server_with_the_archive_confirms_it() {
     let source = serve(&files, TransferMode::Ranges);
     let (output, _dir) = bootstrap_trusting(&serve(&files, TransferMode::Ranges), &source);
     assert_eq!(output.code, Some(0), "{output:?}");
-    assert_eq!(output.line("bootstrap")["vouched_by"].as_array().expect("a list").len(), 1);
-    assert_eq!(output.line("bootstrap")["not_vouched_by"].as_array().expect("a list").len(), 0);
+    assert_eq!(output.line("bootstrap")["confirmed_by"].as_array().expect("a list").len(), 1);
+    assert_eq!(output.line("bootstrap")["not_confirmed_by"].as_array().expect("a list").len(), 0);
     // A trusted source confirms its own archive.
     let (output, _dir) = bootstrap_trusting(&source, &source);
     assert_eq!(output.code, Some(0), "{output:?}");
@@ -104,9 +104,9 @@ fn a_quorum_of_trusted_servers_must_confirm() {
         let output = run_with_quorum(&[&first, &empty, &second], "2");
         assert_eq!(output.code, Some(0), "{output:?}");
         let line = output.line(command);
-        assert_eq!(line["vouched_by"], serde_json::json!([first, second]), "{output:?}");
-        assert_eq!(line["not_vouched_by"][0]["server"], empty.as_str(), "{output:?}");
-        assert!(line["not_vouched_by"][0]["reason"].as_str().is_some_and(|why| why.contains("does not have")));
+        assert_eq!(line["confirmed_by"], serde_json::json!([first, second]), "{output:?}");
+        assert_eq!(line["not_confirmed_by"][0]["server"], empty.as_str(), "{output:?}");
+        assert!(line["not_confirmed_by"][0]["reason"].as_str().is_some_and(|why| why.contains("does not have")));
         for trusted in [&[first.as_str(), &empty][..], &[&first, &first]] {
             let output = run_with_quorum(trusted, "2");
             assert_eq!(output.code, Some(4), "{output:?}");

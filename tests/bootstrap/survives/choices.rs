@@ -62,7 +62,7 @@ fn the_new_full_archive_replaces_a_damaged_rebased_one() {
         assert_eq!(archives[0]["name"], mirror.new_name.as_str(), "{output:?}");
         let requests = server.requests();
         assert!(!requests.iter().any(|request| is_get_of(request, &mirror.old_name)), "{output:?}");
-        assert!(output.line("bootstrap")["given_up"].is_null(), "the new full archive has the same state: {output:?}");
+        assert!(output.line("bootstrap")["abandoned"].is_null(), "the new full archive has the same state: {output:?}");
     }
 }
 
@@ -88,14 +88,14 @@ fn the_last_line_names_an_abandoned_state() {
         assert!(last.contains(&incremental), "{output:?}");
         assert!(last.contains("404"), "{output:?}");
         assert!(last.contains("slot 40"), "{output:?}");
-        let given_up = &output.line(command)["given_up"];
-        assert_eq!(given_up["slot"], 40, "{output:?}");
-        assert_eq!(given_up["archives"][1], incremental.as_str(), "{output:?}");
+        let abandoned = &output.line(command)["abandoned"];
+        assert_eq!(abandoned["slot"], 40, "{output:?}");
+        assert_eq!(abandoned["archives"][1], incremental.as_str(), "{output:?}");
         // With a good source, the line names no abandoned state.
         let good = serve(&files, TransferMode::Ranges);
         let output = run_to_json(&[command, &good.url(""), flag, text(&dir.path().join("good"))]);
         assert_eq!(output.code, Some(0), "{output:?}");
-        assert!(output.line(command)["given_up"].is_null(), "{output:?}");
+        assert!(output.line(command)["abandoned"].is_null(), "{output:?}");
     }
 }
 
@@ -126,7 +126,7 @@ fn one_honest_mirror_among_ten_is_enough() {
         assert_eq!(output.code, Some(0), "{output:?}");
         let archives = output.line(command)["archives"].as_array().expect("archives").clone();
         assert_eq!(archives.last().expect("one")["name"].as_str(), Some(incremental.as_str()), "{output:?}");
-        assert!(output.line(command)["given_up"]["slot"].as_u64() > Some(40), "{output:?}");
+        assert!(output.line(command)["abandoned"]["slot"].as_u64() > Some(40), "{output:?}");
     }
 }
 

@@ -75,8 +75,8 @@ fn an_invented_newer_state_is_not_used() {
         assert_eq!(output.code, Some(0), "{output:?}");
         let report = output.line(command);
         assert_eq!(report["archives"][0]["slot"], 26, "{output:?}");
-        assert_eq!(report["given_up"]["slot"], 99, "{output:?}");
-        let reason = report["given_up"]["reason"].as_str().expect("a reason");
+        assert_eq!(report["abandoned"]["slot"], 99, "{output:?}");
+        let reason = report["abandoned"]["reason"].as_str().expect("a reason");
         assert!(reason.contains("no trusted server"), "{output:?}");
     }
 }

@@ -267,7 +267,7 @@ fn random_worlds_end_with_the_best_state() {
         assert_eq!(output.code, Some(0), "seed {seed}: {random_world:?}: {output:?}");
         states += 1;
         let report = output.line("bootstrap");
-        let reports = report["given_up"]["slot"].as_u64().is_some_and(|better| better > slot);
+        let reports = report["abandoned"]["slot"].as_u64().is_some_and(|better| better > slot);
         reported += u64::from(reports);
         let honest = random_world.honest_day().map(slot_of);
         assert!(
@@ -280,5 +280,5 @@ fn random_worlds_end_with_the_best_state() {
             "seed {seed}: {slot}, not {best:?}: {random_world:?}: {output:?}"
         );
     }
-    println!("{states} states, {reported} of them with a better one given up");
+    println!("{states} states, {reported} of them with a better one abandoned");
 }

@@ -49,13 +49,13 @@ fn only_what_changed_is_fetched() {
         assert_eq!(plan["full"]["name"], mirror.old_name.as_str());
         assert_eq!(plan["incremental"]["name"], mirror.rebased_name.as_str());
         for (number, is_local, fetched) in [(0, true, &mirror.rebased_name), (1, false, &mirror.new_name)] {
-            let route = &plan["ways"][number];
+            let route = &plan["routes"][number];
             assert_eq!(route["full_is_local"], is_local, "{plan}");
             assert_eq!(route["slot"], 40, "{plan}");
             let fetched_bytes = fs::metadata(mirror.server.path(fetched)).expect("the file exists").len();
             assert_eq!(route["fetch_bytes"], fetched_bytes, "{plan}");
         }
-        for route in plan["ways"].as_array().expect("ways") {
+        for route in plan["routes"].as_array().expect("routes") {
             assert!(route["fetch_seconds"].is_f64(), "{route}");
             assert!(route["restore_seconds"].is_f64(), "{route}");
         }
@@ -119,7 +119,7 @@ fn a_validator_confirms_a_rebased_archive() {
     let output = run_to_json(&["bootstrap", &url, "--ledger", text(&ledger), "--trust", &validator.url("")]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased_name.as_str());
-    assert_eq!(output.line("bootstrap")["vouched_by"].as_array().map(Vec::len), Some(1), "{output:?}");
+    assert_eq!(output.line("bootstrap")["confirmed_by"].as_array().map(Vec::len), Some(1), "{output:?}");
 }
 
 /// Ten nodes have old archives of different slots. The mirror has a rebased archive for each node.

@@ -26,9 +26,9 @@ fn archives_that_agave_does_not_read_are_skipped() {
         assert!(output.stderr.contains("Agave does not read .tar archives"), "{output:?}");
         if has_other {
             assert_eq!((output.code, &output.line("restore")["slot"]), (Some(0), &26.into()), "{output:?}");
-            assert_eq!(output.line("bootstrap")["given_up"]["slot"], 40, "{output:?}");
+            assert_eq!(output.line("bootstrap")["abandoned"]["slot"], 40, "{output:?}");
             let last = output.stderr.lines().last().expect("a line");
-            assert!(last.contains("the newer state of slot 40 was given up"), "{output:?}");
+            assert!(last.contains("the newer state of slot 40 was abandoned"), "{output:?}");
         } else {
             assert_eq!(output.code, Some(1), "{output:?}");
             assert!(output.stderr.contains("recompress it first"), "{output:?}");

@@ -49,7 +49,7 @@ fn bytes_before_a_stall_are_kept() {
     let limits = FetchLimits::default().streams(3);
     let download = Download::begin(client, partial.clone(), vec![remote], limits, &NoProgress).expect("begins");
     let fetched = download.run(&NoProgress).expect("fetched");
-    assert_eq!(fetched.length_bytes, length as u64);
+    assert_eq!(fetched.file_bytes, length as u64);
     let path = partial.publish(&name).expect("published");
     assert!(fs::read(path).expect("read") == bytes);
     let sent_bytes: u64 = fetched.servers.iter().map(|server| server.bytes).sum();

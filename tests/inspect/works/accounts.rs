@@ -125,7 +125,7 @@ fn assert_account(input: &Path, sample: &PlainRecord) {
     assert_eq!(lines.len(), 1);
     let line = &lines[0];
     assert_eq!(line["type"], "account");
-    assert_eq!(line["account"], sample.pubkey.as_str());
+    assert_eq!(line["address"], sample.pubkey.as_str());
     assert_eq!(line["slot"], sample.slot, "{line}");
     assert_eq!(line["owner"], sample.owner.as_str(), "{line}");
     assert_eq!(line["storage"], format!("{}.{}", sample.slot, sample.id));

@@ -32,7 +32,7 @@ fn assert_row_adds_up(row: &Value) -> LevelSizes {
         assert!(number(row, &format!("{work}_seconds_max")) >= median, "{row}");
         assert!(number(row, &format!("{work}_runs")) >= 1.0, "{row}");
     }
-    assert!(number(row, "cpu_percent") >= 0.0, "{row}");
+    assert!(number(row, "compress_cpu_percent") >= 0.0, "{row}");
     assert!(number(row, "peak_memory_bytes") > 0.0, "{row}");
     let level = row["level"].as_i64().expect("a level");
     LevelSizes { level, input_bytes: input as u64, output_bytes: output as u64 }

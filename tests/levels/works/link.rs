@@ -53,7 +53,7 @@ fn json_lines_of_a_link_add_up() {
         assert_eq!(break_even["bits_per_second"].is_number(), ["below", "above"].contains(&range), "{break_even}");
     }
     for choice in lines_of_type(&lines, "link_recommendation") {
-        let field = format!("{}_seconds", choice["way"].as_str().expect("a mode"));
+        let field = format!("{}_seconds", choice["mode"].as_str().expect("a mode"));
         let shortest = rows.iter().map(|row| number(row, &field)).fold(f64::INFINITY, f64::min);
         assert!(number(choice, "seconds") <= shortest * 1.0101, "{choice}");
         assert!(choice["flag"].as_str().is_some_and(|flag| flag.starts_with("--")));
@@ -67,7 +67,7 @@ fn the_recommendation_follows_the_link() {
         let arguments = ["--levels", "-100,19", "--bandwidth", bandwidth, "--read-rate", "100TB/s"];
         let lines = run_link(&[&arguments[..], other_flags].concat());
         let choices = lines_of_type(&lines, "link_recommendation");
-        let choice = choices.iter().find(|choice| choice["way"] == "store_and_forward").expect("one per mode");
+        let choice = choices.iter().find(|choice| choice["mode"] == "store_and_forward").expect("one per mode");
         choice["flag"].as_str().expect("a flag").to_string()
     };
     // The rates differ so much that other programs on the cores change nothing.

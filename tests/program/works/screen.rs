@@ -115,7 +115,7 @@ fn results_go_to_stdout() {
     let out = temp_dir();
     let (stdout, stderr) = archive_into(out.path(), &[]);
     assert_eq!(stdout.lines().next(), out.path().join(FULL_26).to_str());
-    assert!(stdout.contains("  slot      26, 27 storages, zstd level 1, 1 frame\n"), "{stdout}");
+    assert!(stdout.contains("  slot       26, 27 storages, zstd level 1, 1 frame\n"), "{stdout}");
     assert!(stdout.contains("  size     "), "{stdout}");
     assert!(stdout.contains("  elapsed  "), "{stdout}");
     assert_eq!(stderr, "", "a short run reports no progress");

@@ -81,7 +81,7 @@ fn a_quick_check_names_the_checks_that_it_leaves_out() {
     let last = lines.last().expect("a line");
     assert_eq!(last["type"], "verified");
     assert_eq!(last["good"], 0);
-    assert_eq!(last["partly"], 1);
+    assert_eq!(last["partly_checked"], 1);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn assert_is_good(report: &VerifyReport, state: &ExpectedState) {
     assert!(report.checks.iter().all(|check| check.ok));
     assert_eq!(report.slot, Some(state.slot));
     assert_eq!(report.hash.expect("a hash").to_string(), state.hash);
-    assert_eq!(report.capitalization, Some(state.capitalization));
+    assert_eq!(report.capitalization_lamports, Some(state.capitalization));
     assert_eq!(report.counts.accounts, state.accounts);
 }
 

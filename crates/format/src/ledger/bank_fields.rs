@@ -27,8 +27,8 @@ pub struct BankFields {
     /// Bank hash of the parent.
     pub parent_hash: Hash,
     /// Sum of the balances of all accounts, in lamports.
-    #[serde(rename = "capitalization_lamports", serialize_with = "text::display")]
-    pub capitalization: u64,
+    #[serde(serialize_with = "text::display")]
+    pub capitalization_lamports: u64,
     /// Number of transactions since genesis.
     pub transaction_count: u64,
     /// All hard forks up to this bank.
@@ -46,7 +46,7 @@ impl BankFields {
             bank_hash: bank.hash,
             parent_slot: bank.parent_slot,
             parent_hash: bank.parent_hash,
-            capitalization: bank.capitalization,
+            capitalization_lamports: bank.capitalization,
             transaction_count: bank.transaction_count,
             hard_forks: bank.hard_forks.clone(),
         }

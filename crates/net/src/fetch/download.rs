@@ -175,7 +175,7 @@ impl Download {
         self.file.accept(accepted);
         let servers = self.bytes_by_server().filter(|server| server.bytes > 0);
         Ok(Fetched {
-            length_bytes: self.file.done_bytes(),
+            file_bytes: self.file.done_bytes(),
             kept_bytes: self.kept_bytes(),
             root: accepted.root,
             servers: servers.collect(),

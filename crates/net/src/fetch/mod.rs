@@ -103,7 +103,7 @@ impl DownloadFault {
 /// Result of a successful download.
 #[derive(Clone, Debug, Default)]
 pub struct Fetched {
-    pub length_bytes: u64,
+    pub file_bytes: u64,
     /// Number of bytes that an earlier run had fetched.
     pub kept_bytes: u64,
     /// Root of the frame hashes, all of which match; `None` if the archive has no frame hashes.

@@ -113,7 +113,7 @@ impl Candidate {
 /// Returns the total length; `None` if a length is unknown. The sum saturates, because servers may claim
 /// any length.
 fn total_bytes<'a>(mut offers: impl Iterator<Item = &'a Offer>) -> Option<u64> {
-    offers.try_fold(0u64, |sum, offer| Some(sum.saturating_add(offer.length_bytes?)))
+    offers.try_fold(0u64, |sum, offer| Some(sum.saturating_add(offer.file_bytes?)))
 }
 
 impl Serialize for Candidate {
@@ -186,7 +186,7 @@ pub struct FindReport {
     /// Limit on the age at boot: older states are refused.
     pub max_age: Duration,
     /// Assumed rate of a restore, used for expected ages, in compressed bytes per second.
-    pub restore_bytes_per_second: u64,
+    pub assumed_restore_bytes_per_second: u64,
 }
 
 /// Serializes a summary with counts: candidates and refused sources are printed as lines of their
@@ -196,13 +196,13 @@ impl Serialize for FindReport {
         let mut fields = serializer.serialize_struct("FindReport", 10)?;
         fields.serialize_field("candidates", &self.candidates.len())?;
         fields.serialize_field("refused", &self.refused.len())?;
-        fields.serialize_field("asked", &self.asked_count)?;
+        fields.serialize_field("asked_count", &self.asked_count)?;
         fields.serialize_field("notes", &self.notes)?;
         fields.serialize_field("slot_ms", &self.ranking.slot_time.milliseconds())?;
         fields.serialize_field("slot_time_source", &self.ranking.slot_time.source())?;
         fields.serialize_field("max_age_slots", &self.ranking.slot_time.slots_in(self.max_age))?;
         fields.serialize_field("max_age_seconds", &self.max_age.as_secs_f64())?;
-        fields.serialize_field("assumed_restore_bytes_per_second", &self.restore_bytes_per_second)?;
+        fields.serialize_field("assumed_restore_bytes_per_second", &self.assumed_restore_bytes_per_second)?;
         fields.serialize_field("cluster", &self.cluster)?;
         fields.end()
     }
@@ -218,7 +218,8 @@ impl Serialize for FindReport {
 pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
     client.check_thread()?;
     progress.stage(Stage::Asking, None);
-    let mut report = FindReport { restore_bytes_per_second: options.restore_bytes_per_second, ..Default::default() };
+    let mut report =
+        FindReport { assumed_restore_bytes_per_second: options.restore_bytes_per_second, ..Default::default() };
     let cluster = ask_cluster(client, options, &mut report.notes, progress)?;
     report.cluster = cluster.facts;
 

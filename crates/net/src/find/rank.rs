@@ -147,7 +147,7 @@ impl Ranking {
         for (offer, remote) in remotes() {
             let offer_kept_bytes = node.kept_bytes(&offer.name);
             saturating_add_to(&mut kept_bytes, offer_kept_bytes);
-            let remaining_bytes = offer.length_bytes.map(|bytes| bytes.saturating_sub(offer_kept_bytes));
+            let remaining_bytes = offer.file_bytes.map(|bytes| bytes.saturating_sub(offer_kept_bytes));
             let rate = self.rate(remote).unwrap_or(UNMEASURED_BYTES_PER_SECOND);
             fetch_time = fetch_time.saturating_add(time_at_rate(remaining_bytes, rate));
         }
@@ -294,10 +294,10 @@ mod tests {
     use super::*;
     use crate::OfferPlace;
 
-    fn offer(base_slot: Option<u64>, slot: u64, source: u64, length_bytes: Option<u64>) -> Offer {
+    fn offer(base_slot: Option<u64>, slot: u64, source: u64, file_bytes: Option<u64>) -> Offer {
         let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), compression: ArchiveCompression::Zstd };
         let place = OfferPlace::Local(PathBuf::from(format!("/{source}/{name}")));
-        Offer { length_bytes, source: format!("source {source}"), ..Offer::new(name, place) }
+        Offer { file_bytes, source: format!("source {source}"), ..Offer::new(name, place) }
     }
 
     prop_compose! {
@@ -307,8 +307,8 @@ mod tests {
         }
     }
 
-    fn remote_offer(base_slot: Option<u64>, slot: u64, host: &str, length_bytes: Option<u64>) -> Offer {
-        let mut offer = offer(base_slot, slot, 0, length_bytes);
+    fn remote_offer(base_slot: Option<u64>, slot: u64, host: &str, file_bytes: Option<u64>) -> Offer {
+        let mut offer = offer(base_slot, slot, 0, file_bytes);
         let url = crate::parse_url(&format!("http://{host}/{}", offer.name)).expect("a URL");
         offer.place = OfferPlace::Remote(Remote::from_url(&url));
         Offer { source: format!("http://{host}"), ..offer }

@@ -25,8 +25,7 @@ pub const SOURCE_PIECE_BYTES: usize = 1024 * 1024;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TransferTotals {
     pub requests: u64,
-    #[serde(rename = "transferred_bytes")]
-    pub bytes: u64,
+    pub transferred_bytes: u64,
 }
 
 /// Bytes of an archive, readable at any offset from any thread.

@@ -91,8 +91,7 @@ pub struct FrameWalker<'a, R> {
 pub struct FrameStatistics {
     pub frames: u64,
     /// The largest content size that a frame header states, in bytes.
-    #[serde(rename = "frame_bytes_max")]
-    pub content_bytes_max: u64,
+    pub frame_bytes_max: u64,
     pub frames_with_checksum: u64,
     pub skippable_bytes: u64,
 }
@@ -106,7 +105,7 @@ impl FrameStatistics {
             FrameStart::Zstd(header) => {
                 saturating_add_to(&mut self.frames, 1);
                 saturating_add_to(&mut self.frames_with_checksum, u64::from(header.has_checksum));
-                self.content_bytes_max = self.content_bytes_max.max(header.content_bytes.unwrap_or(0));
+                self.frame_bytes_max = self.frame_bytes_max.max(header.content_bytes.unwrap_or(0));
             }
         }
     }

@@ -24,11 +24,9 @@ const ROUND_BYTES: u64 = 16 * 1024 * 1024;
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FoundAccount {
-    #[serde(rename = "account")]
-    pub pubkey: Address,
+    pub address: Address,
     pub owner: Address,
     /// Name of the owner, if it is a well-known program.
-    #[serde(rename = "name")]
     pub owner_name: Option<&'static str>,
     /// Balance; 0 means that the account is closed.
     pub lamports: u64,
@@ -167,7 +165,7 @@ impl RecordSink for AccountSearchWorker<'_> {
         }
         let owner = Address(header.owner);
         let account = FoundAccount {
-            pubkey: self.search.pubkey,
+            address: self.search.pubkey,
             owner,
             owner_name: owner_name(&owner),
             lamports: header.lamports,

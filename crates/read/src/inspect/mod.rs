@@ -266,7 +266,7 @@ fn frame_statistics(archive: &OpenArchive, contents: &ArchiveContents) -> FrameS
     let mut statistics = contents.frames;
     if let Some(tail) = &archive.tail {
         let lengths = tail.frames.iter().map(|frame| u64::from(frame.content_bytes));
-        statistics.content_bytes_max = lengths.max().unwrap_or_default();
+        statistics.frame_bytes_max = lengths.max().unwrap_or_default();
         if !tail.index.settings.contains("no-checksum") {
             statistics.frames_with_checksum = statistics.frames;
         }

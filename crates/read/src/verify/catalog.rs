@@ -83,12 +83,10 @@ pub struct CatalogVerdict {
     /// Number of archives that passed all checks.
     pub good: u64,
     /// Number of archives without failures but with incomplete checks.
-    #[serde(rename = "partly")]
-    pub incomplete: u64,
+    pub partly_checked: u64,
     /// Number of files that are damaged or not archives.
     pub damaged: u64,
     /// Checks that did not complete on some archive without failures.
-    #[serde(rename = "left_out")]
     pub incomplete_checks: BTreeSet<Check>,
     /// Error of the first archive that could not be verified, or whose state was not checked.
     #[serde(skip)]
@@ -105,7 +103,7 @@ impl CatalogVerdict {
             }
         };
         let skipped: Vec<Check> = report.incomplete_checks().map(|result| result.check).collect();
-        let count = if skipped.is_empty() { &mut self.good } else { &mut self.incomplete };
+        let count = if skipped.is_empty() { &mut self.good } else { &mut self.partly_checked };
         *count = count.saturating_add(1);
         self.incomplete_checks.extend(skipped);
         if let Some(why) = verdict.state_skip_reason() {

@@ -143,7 +143,7 @@ fn make_report(parts: Vec<JudgedPart>, state: &StateBuilder, job: &VerifyJob<'_>
     if let Some(bank) = &bank {
         report.slot = Some(bank.slot);
         report.hash = Some(bank.snapshot_hash());
-        report.capitalization = Some(bank.capitalization);
+        report.capitalization_lamports = Some(bank.capitalization);
         let is_state_checked = report.has_completed(Check::State);
         report.complete = Some(Completeness::new(is_state_checked, has_index));
     }

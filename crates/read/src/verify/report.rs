@@ -15,7 +15,6 @@ use crate::{Check, ClientVerdict, Completeness, Failure, Failures, Rule, Snapsho
 #[non_exhaustive]
 pub struct CheckResult {
     /// One of the six checks.
-    #[serde(rename = "name")]
     pub check: Check,
     /// True if the check found nothing wrong, as far as it went.
     pub ok: bool,
@@ -50,7 +49,7 @@ pub struct VerifyReport {
     /// Sum of all accounts in lamports, from the bank file; the state check compares the accounts
     /// with it.
     #[serde(serialize_with = "text::optional_display")]
-    pub capitalization: Option<u64>,
+    pub capitalization_lamports: Option<u64>,
     /// Evidence that no storage is missing; `None` if the bank file could not be read.
     pub complete: Option<Completeness>,
     /// All checks, in their order.

@@ -175,7 +175,7 @@ fn parse_status_slots(path: &Path) -> Vec<StatusSlot> {
 fn assert_clients_load(state: &SynthState) {
     let read = read_state(state);
     let accounts = newest_accounts(&read);
-    let bank_snapshot = state.ledger_dir.join(format!("snapshots/{}", state.slot));
+    let bank_snapshot = state.path.join(format!("snapshots/{}", state.slot));
     let parts = parse_bank(&bank_snapshot.join(state.slot.to_string()));
     let status = parse_status_slots(&bank_snapshot.join("status_cache"));
 

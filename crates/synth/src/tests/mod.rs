@@ -52,7 +52,7 @@ struct ReadState {
 }
 
 fn read_state(state: &SynthState) -> ReadState {
-    let bank_snapshot = state.ledger_dir.join(format!("snapshots/{}", state.slot));
+    let bank_snapshot = state.path.join(format!("snapshots/{}", state.slot));
     let fastboot_version = fs::read(bank_snapshot.join("fastboot_version")).expect("the fastboot version");
     assert!([b"3.0.0", b"3.1.0"].contains(&&fastboot_version[..].try_into().expect("5 bytes")));
     assert_eq!(fs::read(bank_snapshot.join("version")).expect("the version"), b"1.2.0");
@@ -66,7 +66,7 @@ fn read_state(state: &SynthState) -> ReadState {
     let list = FieldReader::open(&bank_snapshot.join("storages_list"), "the list").expect("opened");
     let list = parse_storages_list(list).expect("the list");
     let obsolete_path = bank_snapshot.join("obsolete_accounts");
-    let path = |slot, id| state.ledger_dir.join(format!("accounts/run/{slot}.{id}"));
+    let path = |slot, id| state.path.join(format!("accounts/run/{slot}.{id}"));
     let mut summaries = HashMap::new();
     scan_obsolete_accounts(
         FieldReader::open(&obsolete_path, "the list").expect("the list"),
@@ -163,7 +163,7 @@ fn assert_state_adds_up(state: &SynthState) -> ReadState {
     assert_eq!(read.bank.capitalization, capitalization);
     assert_eq!(read.bank.accounts_data_bytes, data_bytes);
     assert_eq!(read.bank.slot, state.slot);
-    assert_eq!((state.hash, state.capitalization), (lattice.snapshot_hash(), capitalization));
+    assert_eq!((state.hash, state.capitalization_lamports), (lattice.snapshot_hash(), capitalization));
     assert_eq!((state.accounts, state.storages), (accounts, read.storages.len() as u64));
     assert_eq!(read.bank.epoch(), read.bank.stakes_epoch);
     assert!(align8(state.storage_bytes) <= read.file_bytes);
@@ -178,7 +178,7 @@ fn both_states_are_valid() {
     let out = temporary.path().join("ledger");
     let report = make(&SynthOptions { incremental_bytes: Some(1 << 20), ..options(&out, 4 << 20) });
     let [full, newer] = &report.states[..] else { panic!("two states") };
-    assert_eq!((&full.ledger_dir, &newer.ledger_dir), (&out.join("at-full"), &out));
+    assert_eq!((&full.path, &newer.path), (&out.join("at-full"), &out));
     let full = assert_state_adds_up(full);
     let newer = assert_state_adds_up(newer);
 
