@@ -83,7 +83,6 @@ pub struct ClientVerdict {
     pub loads: bool,
     /// Reason why the client refuses the archive, by the first broken rule that it refuses;
     /// `None` if it loads the archive.
-    #[serde(rename = "because")]
     pub refusal_reason: Option<&'static str>,
     /// A restriction that holds although the client loads the archive.
     pub note: Option<&'static str>,
