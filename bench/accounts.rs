@@ -26,7 +26,7 @@ impl Random {
         self.next() % end
     }
 
-    /// Returns a number below `end`. Small numbers are far more common, just as few mints have most holders.
+    /// Returns a number below `end`. Small numbers are far more common, just as a few mints have most holders.
     fn next_skewed(&mut self, end: u64) -> u64 {
         let bits = self.next_below(u64::from(end.ilog2()) + 1);
         self.next_below(2 << bits).min(end - 1)
@@ -48,7 +48,7 @@ impl Random {
     }
 }
 
-/// Appends the address of a kind that has this number.
+/// Appends the `number`th address of a kind.
 fn append_address(kind: u64, number: u64, output: &mut Vec<u8>) {
     Random(kind << 48 ^ number.wrapping_mul(0x0123_4567_89ab_cdef)).append_bytes(32, output);
 }
@@ -82,7 +82,7 @@ fn write_account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
             pad_with_zeros(165, data);
             1
         }
-        // Names, links and creators of tokens.
+        // Token metadata.
         62..72 => {
             data.push(4);
             append_address(WALLET, random.next_skewed(1 << 20), data);
@@ -166,7 +166,7 @@ fn append_record(random: &mut Random, data: &[u8], owner: u64, output: &mut Vec<
     output.extend_from_slice(&0u64.to_le_bytes());
     output.extend_from_slice(&(data.len() as u64).to_le_bytes());
     random.append_bytes(32, output);
-    // Most balances are the rent of their length.
+    // Most balances are the rent-exempt minimum.
     let rent = (128 + data.len() as u64) * 6960;
     output.extend_from_slice(&(if data.is_empty() { 1 + random.next_amount(42) } else { rent }).to_le_bytes());
     output.extend_from_slice(&u64::MAX.to_le_bytes());

@@ -1,5 +1,5 @@
 //! Writes the newest version of every account to standard output, as the updates that indexers receive
-//! when a validator starts: `SubscribeUpdateAccount` of Yellowstone's gRPC protocol, each after its
+//! when a validator starts: `SubscribeUpdateAccount` of Yellowstone's gRPC protocol, each prefixed with its
 //! length as a varint:
 //! `cargo run --release --example account_updates -- ARCHIVE [INCREMENTAL] > updates`
 //!

@@ -66,10 +66,14 @@ fn main() -> ExitCode {
 }
 
 fn fail(error: &Error) -> ExitCode {
+    // If the archive exists already, the exit code is 0, so that the program may run repeatedly.
+    if error.kind() == ErrorKind::Exists {
+        eprintln!("skipped: {error}");
+        return ExitCode::SUCCESS;
+    }
     eprintln!("error: {error}");
     if let Some(hint) = error.hint() {
         eprintln!("hint: {hint}");
     }
-    // If the archive exists already, the exit code is 0, so that the program may run repeatedly.
-    if error.kind() == ErrorKind::Exists { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    ExitCode::FAILURE
 }

@@ -234,7 +234,7 @@ fn assert_generated_chains_load(oracle: &Oracle) {
     {
         let dir = temp_dir();
         let flags: Vec<&str> = flags.split(' ').collect();
-        oracle.run(Command::new(&oracle.path).arg("gen").arg(dir.path()).args(&flags));
+        Oracle::run(Command::new(&oracle.path).arg("gen").arg(dir.path()).args(&flags));
         let archives = dir.path().join("archives");
         let full = find_archive(&archives, "snapshot-");
         let incremental = find_archive(&archives, "incremental-snapshot-");

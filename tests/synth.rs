@@ -128,7 +128,7 @@ fn agave_loads_synthetic_ledgers_and_their_archives() {
             for oracle in &oracles {
                 for arguments in commands {
                     let genesis = synthetic.ledger();
-                    oracle.run(Command::new(&oracle.path).args(arguments).arg("--genesis").arg(genesis));
+                    Oracle::run(Command::new(&oracle.path).args(arguments).arg("--genesis").arg(genesis));
                 }
             }
         }

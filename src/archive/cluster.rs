@@ -254,10 +254,10 @@ const MANTISSA_BITS: u32 = START_BITS - MAGNITUDE_BITS;
 const KEY_BITS: u32 = LENGTH_BITS + OWNER_BITS + START_BITS;
 const _: () = assert!(KEY_BITS + INDEX_BITS == u64::BITS);
 
-/// Computes a key that places similar records side by side. It has the data length, the owner, and
-/// the first 32 bytes of data (for example the mint of a token account, or the kind and authority
-/// of a program's state), or the balance if there is less data. Long fields are hashed to a few
-/// bits: only equality matters, and a collision costs a few bytes of compression.
+/// Computes a key that places similar records side by side. The key has the data length, the owner, and the
+/// first 32 bytes of data, such as the mint of a token account. If there is less data, the key has the
+/// balance instead of data. Long fields are hashed to a few bits: only equality matters, and a collision
+/// costs a few bytes of compression.
 fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
     let length = (data.len() as u64).min((1 << LENGTH_BITS) - 1);
     let owner = highest_bits(
@@ -310,7 +310,7 @@ const COPY_AHEAD_BYTES_MAX: usize = 512;
 
 /// Asks the processor to load the cache lines of `bytes`. Affects only speed.
 #[inline]
-fn prefetch(bytes: &[u8], start: usize, length: usize) {
+pub(crate) fn prefetch(bytes: &[u8], start: usize, length: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.get(start..).unwrap_or_default().iter().take(length).step_by(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -99,9 +99,9 @@ pub struct FrameClusterer {
 }
 
 impl FrameClusterer {
-    /// Returns the tar bytes of a frame with sorted records, and the number of storages that stayed
-    /// unchanged, wholly or in part, because of invalid records or an address that occurs twice. If
-    /// there is nothing to sort, returns the bytes unchanged.
+    /// Returns the tar bytes of a frame with sorted records, and the number of storages with unsorted
+    /// records. Records stay unsorted if they are invalid or an address occurs twice. If there is nothing to
+    /// sort, returns the bytes unchanged.
     pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], u64)> {
         let mut parser = EntryParser::default();
         let mut entry = None;

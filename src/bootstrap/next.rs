@@ -315,8 +315,8 @@ impl Selection {
     fn exclude(&mut self, attempt: &Attempt, reason: &FaultReason, error: &Error) {
         let newest = attempt.newest();
         let is_refused = *reason == FaultReason::Refused;
-        // A full archive in the snapshots directory stays there, so the incremental archive cannot be
-        // tried with another copy of it, and is excluded with any full archive.
+        // A full archive in the snapshots directory stays there. The incremental archive cannot be tried with
+        // a different copy of the full archive, and is therefore excluded with any full archive.
         let is_one_of_two = is_refused && attempt.incremental.is_some() && !attempt.full.is_in_place;
         let failed = FailedArchive {
             name: newest.name.clone(),

@@ -1,4 +1,4 @@
-//! Encodes rows as bytes, whose order is the order of their keys.
+//! Encodes rows as bytes. In key columns, the order of the bytes is the order of the values.
 
 use slotpress_base::Result;
 

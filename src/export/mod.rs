@@ -19,10 +19,10 @@
 // `visit_state` passes accounts to workers (`visitor`), which turn them into batches of rows (`table`).
 // `parts` writes the rows to files with temporary names, and `output` gives the files their final names.
 mod cells;
-mod chain;
 mod changes;
 mod column;
 mod filter;
+mod order;
 mod output;
 mod parts;
 mod report;
@@ -294,10 +294,9 @@ fn is_incremental_alone(snapshot: &Snapshot) -> bool {
 /// With [`since`](ExportOptions::since), checks both states, and compares an expected slot or hash
 /// with the new state only.
 ///
-/// # Errors
-/// See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if an incremental
-/// archive is given without its full one, if the output already has the slot, or its latest state
-/// is not `since`, or if the disk or store fails.
+/// # Errors See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if the full archive of an
+/// incremental archive is missing, if the output already has the slot, if the latest state in the output is
+/// not `since`, or if the disk or store fails.
 pub fn export(options: &ExportOptions, destination: ExportTo<'_>, progress: &dyn Progress) -> Result<ExportReport> {
     let stopwatch = Stopwatch::start();
     let ExportOptions { snapshot, since, .. } = options;

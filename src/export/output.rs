@@ -24,7 +24,7 @@ use slotpress_stores::{Attribute, Attributes, Condition, PutOutcome, SmallFile, 
 
 use super::parts::ExportedFile;
 use super::table::Table;
-use super::{Manifest, TableFields, chain};
+use super::{Manifest, TableFields, order};
 use crate::restore::created_dirs::CreatedDirs;
 
 /// Prefix of work directories, which killed runs leave.
@@ -166,7 +166,7 @@ impl ExportOutput {
         let unfinished = self.find_unfinished(slot, progress)?;
         for table in tables {
             let store = self.store.open_dir(table.name())?;
-            chain::check_order(ours, store.as_ref().unwrap_or(&self.store), progress)?;
+            order::check_order(ours, store.as_ref().unwrap_or(&self.store), progress)?;
             if unfinished.tables.iter().any(|name| name == table.name()) {
                 continue;
             }
@@ -300,7 +300,7 @@ impl PublishingRun<'_> {
                 return Err(exists_error(&store.location_of(&name)));
             }
             // Another run may have put the manifest of a different slot there in the meantime.
-            chain::check_order(&self.manifest.to_value(), &store, progress)?;
+            order::check_order(&self.manifest.to_value(), &store, progress)?;
             published.push(store.location_of(&name));
         }
         // If this fails, a later run removes it.

@@ -1,14 +1,13 @@
-//! Sorts rows, even more than fit in memory. A row is bytes that begin with a key.
+//! Sorts rows, even more than fit in memory. A row is bytes that begin with a key. Keys must be unique.
 //!
 //! Workers collect rows in [`SortRun`]s. A full run is sorted, and written to a temporary file. At the
-//! end, all runs are merged. The order depends only on the rows: not on memory, on threads, or on how
-//! rows were divided among runs.
+//! end, all runs are merged. The order depends only on the rows. It does not depend on memory, on
+//! threads, or on how rows were divided among runs.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::hint::black_box;
 use std::path::Path;
 
 use parking_lot::Mutex;
@@ -16,29 +15,32 @@ use rayon::prelude::*;
 use slotpress_base::{Error, Progress, Result, start_pool, to_usize};
 use slotpress_read::Spill;
 
-/// Limit on the length of keys: two addresses as text, a byte for each, and one for the state if
-/// rows of two states are sorted. The order of rows with the same key is undefined.
+use crate::archive::cluster::prefetch;
+
+/// Limit on the length of keys: two addresses as text, each after a byte for its kind, and a byte for
+/// the state if rows of two states are sorted.
 const KEY_BYTES_MAX: usize = 2 * (1 + 44) + 1;
-/// Bytes of a row that are compared, and held while runs in the file are merged. The file holds the
-/// rest of a longer row separately.
+/// Maximum number of bytes of a row that are compared, and kept in memory, while runs in the file are
+/// merged. The tail of a longer row stays in the file until the row is complete.
 const HEAD_BYTES_MAX: usize = 4096;
-/// Number of rows that are loaded at a time. They are far apart in memory, and the processor waits
-/// for all of them no longer than for one.
-const LOADED_ROWS: usize = 16;
-const LINE_BYTES: usize = 64;
-/// Size at which a block of a run in the file is complete: enough for disks to read it well.
+/// Number of rows that are prefetched together. Rows are far apart in memory, and loading these rows
+/// together takes as long as loading one of them.
+const PREFETCHED_ROWS: usize = 16;
+/// Number of bytes that are prefetched per row: two cache lines.
+const PREFETCHED_ROW_BYTES: usize = 128;
+/// Size at which a block of a run in the file is complete. Disks read blocks of this size fast.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Memory of a run in the file while it is merged: a block, which its last row may exceed, and the
-/// heads of two rows.
-const SOURCE_BYTES: u64 = (BLOCK_BYTES + 4 * HEAD_BYTES_MAX) as u64;
-/// Limit on the runs that are merged at a time, however large the memory is: with more runs, each has
-/// few rows in the processor's cache.
-const SOURCES_MAX: u64 = 1024;
-/// Limit on the bytes of a run, so that the position of a row has 32 bits.
+/// Memory of a run in the file while it is merged: a block, the head by which it may be longer, and
+/// the heads of two rows.
+const MERGED_RUN_BYTES: u64 = (BLOCK_BYTES + 4 * HEAD_BYTES_MAX) as u64;
+/// Limit on the runs that are merged at a time, however large the memory is. If there were more, few
+/// rows of each run would be in the processor's cache.
+const MERGED_RUNS_MAX: u64 = 1024;
+/// Limit on the bytes of a run, so that the position of a row fits in 32 bits.
 const RUN_BYTES_MAX: u64 = 3 << 30;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct SpilledBytes {
+struct SpillRange {
     offset: u64,
     length: u32,
 }
@@ -47,7 +49,7 @@ struct SpilledBytes {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct SortRow {
     head: Vec<u8>,
-    tail: SpilledBytes,
+    tail: SpillRange,
 }
 
 /// Position of a row in memory, and the eight bytes by which it is currently sorted.
@@ -58,7 +60,7 @@ struct RowEntry {
 
 type SortRows<'a> = Box<dyn Iterator<Item = Result<SortRow>> + Send + 'a>;
 
-type RunBlocks = Vec<SpilledBytes>;
+type RunBlocks = Vec<SpillRange>;
 
 pub(super) fn changed_error() -> Error {
     Error::failed("sorted rows are not as they were written to the temporary file")
@@ -93,7 +95,7 @@ pub(super) struct SortRun {
 }
 
 impl SortRun {
-    /// Creates a run that is full when rows and their entries take `bytes_max`, or when there are
+    /// Creates a run that is full when rows and their entries have `bytes_max` bytes, or when there are
     /// `rows_max` rows. Reserves [`SortRun::reserved_bytes`], since growing would copy all rows.
     pub fn new(bytes_max: u64, rows_max: usize, row_bytes_max: u64) -> Self {
         let bytes_max = to_usize(bytes_max.min(RUN_BYTES_MAX));
@@ -102,7 +104,7 @@ impl SortRun {
     }
 
     /// Returns the memory of a run: for its rows, for their entries, and for a last row that exceeds the
-    /// limit. Rows have at least 48 bytes.
+    /// limit. A row has at least 48 bytes, so the entries need at most a quarter.
     pub fn reserved_bytes(bytes_max: u64, row_bytes_max: u64) -> u64 {
         bytes_max + bytes_max / 4 + row_bytes_max
     }
@@ -139,24 +141,14 @@ impl SortRun {
 fn sorted_rows(run: impl Borrow<SortRun> + Send) -> impl Iterator<Item = Result<SortRow>> + Send {
     (0..run.borrow().rows.len()).map(move |number| {
         let SortRun { bytes, rows, .. } = run.borrow();
-        if number.is_multiple_of(LOADED_ROWS) {
-            prefetch_rows(bytes, &rows[number..]);
+        if number.is_multiple_of(PREFETCHED_ROWS) {
+            for row in rows[number..].iter().take(PREFETCHED_ROWS) {
+                prefetch(bytes, row.position as usize, PREFETCHED_ROW_BYTES);
+            }
         }
         let head = row_at(bytes, rows[number].position).to_vec();
-        Ok(SortRow { head, tail: SpilledBytes::default() })
+        Ok(SortRow { head, tail: SpillRange::default() })
     })
-}
-
-/// Loads the first [`LOADED_ROWS`] rows into the processor's cache.
-fn prefetch_rows(bytes: &[u8], rows: &[RowEntry]) {
-    let mut sum = 0;
-    for row in rows.iter().take(LOADED_ROWS) {
-        let start = row.position as usize;
-        for offset in [start, start + LINE_BYTES] {
-            sum ^= bytes.get(offset).copied().unwrap_or(0);
-        }
-    }
-    black_box(sum);
 }
 
 fn row_at(bytes: &[u8], position: u32) -> &[u8] {
@@ -164,21 +156,21 @@ fn row_at(bytes: &[u8], position: u32) -> &[u8] {
     row.map_or(&[], |(row, _)| row)
 }
 
-/// Sorts rows whose first `depth` bytes are equal. Sorts by the eight bytes after their common prefix,
-/// and then, where these are equal, by the following bytes.
+/// Sorts rows that begin with the same `depth` bytes. Sorts by the eight bytes after the common prefix
+/// of the rows. Then sorts rows with equal prefixes by the following bytes.
 fn sort_entries(bytes: &[u8], rows: &mut [RowEntry], depth: usize) {
-    let tail = |position: u32| row_at(bytes, position).get(depth..).unwrap_or_default();
+    let remaining = |position: u32| row_at(bytes, position).get(depth..).unwrap_or_default();
     let Some((first, others)) = rows.split_first() else { return };
     if others.is_empty() || depth >= KEY_BYTES_MAX {
         return;
     }
-    let first = tail(first.position);
+    let first = remaining(first.position);
     let mut common = first.len();
     for other in others {
-        common = common_prefix_len(&first[..common], tail(other.position));
+        common = common_prefix_len(&first[..common], remaining(other.position));
     }
     for row in rows.iter_mut() {
-        let next = tail(row.position)[common..].iter().chain(&[0; 8]).take(8);
+        let next = remaining(row.position)[common..].iter().chain(&[0; 8]).take(8);
         row.prefix = next.fold(0, |prefix, byte| prefix << 8 | u64::from(*byte));
     }
     rows.sort_unstable_by_key(|row| row.prefix);
@@ -187,12 +179,12 @@ fn sort_entries(bytes: &[u8], rows: &mut [RowEntry], depth: usize) {
     }
 }
 
-fn spill_bytes(spill: &Spill, bytes: &[u8]) -> Result<SpilledBytes> {
-    Ok(SpilledBytes { offset: spill.write(bytes)?, length: bytes.len() as u32 })
+fn spill_bytes(spill: &Spill, bytes: &[u8]) -> Result<SpillRange> {
+    Ok(SpillRange { offset: spill.write(bytes)?, length: bytes.len() as u32 })
 }
 
-/// Writes a sorted run. From the head of each row, leaves out the bytes that it has in common with the
-/// head of the row before.
+/// Writes a sorted run. Omits the prefix that a row's head has in common with the head of the previous
+/// row.
 fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<SortRow>>) -> Result<RunBlocks> {
     let mut blocks = Vec::new();
     let mut block = Vec::new();
@@ -242,33 +234,33 @@ fn read_run(spill: &Spill, blocks: RunBlocks) -> SortRows<'_> {
     Box::new(std::iter::from_fn(move || next().transpose()))
 }
 
-/// Turns `head` from the head of the row before into the head of the next row. Returns the row's
-/// tail, and the number of bytes that follow in the block.
-fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(SpilledBytes, usize)> {
+/// Replaces the head of the previous row in `head` by the head of the next row. Returns the tail of the
+/// next row, and the number of bytes that follow in the block.
+fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(SpillRange, usize)> {
     let ([common, has_tail, length @ ..], block) = block.split_first_chunk::<4>()?;
     let (bytes, block) = block.split_at_checked(u16::from_le_bytes(*length).into())?;
     head.truncate((*common).into());
     head.extend_from_slice(bytes);
     if *has_tail == 0 {
-        return Some((SpilledBytes::default(), block.len()));
+        return Some((SpillRange::default(), block.len()));
     }
     let (offset, block) = block.split_first_chunk()?;
     let (length, block) = block.split_first_chunk()?;
-    let tail = SpilledBytes { offset: u64::from_le_bytes(*offset), length: u32::from_le_bytes(*length) };
+    let tail = SpillRange { offset: u64::from_le_bytes(*offset), length: u32::from_le_bytes(*length) };
     Some((tail, block.len()))
 }
 
-fn merge_sources(mut sources: Vec<SortRows<'_>>) -> Result<SortRows<'_>> {
+fn merge_runs(mut merged: Vec<SortRows<'_>>) -> Result<SortRows<'_>> {
     let mut heap = BinaryHeap::new();
-    for (number, source) in sources.iter_mut().enumerate() {
-        if let Some(row) = source.next() {
+    for (number, run) in merged.iter_mut().enumerate() {
+        if let Some(row) = run.next() {
             heap.push(Reverse((row?, number)));
         }
     }
     Ok(Box::new(std::iter::from_fn(move || {
         let mut top = heap.peek_mut()?;
         let Reverse((row, number)) = &mut *top;
-        Some(match sources[*number].next() {
+        Some(match merged[*number].next() {
             Some(next) => next.map(|next| std::mem::replace(row, next)),
             None => {
                 let Reverse((row, _)) = PeekMut::pop(top);
@@ -290,8 +282,8 @@ impl Sorter {
         Self { spill: Spill::with_unknown_size(dir, "sorting rows"), runs: Mutex::default(), spilled: Mutex::default() }
     }
 
-    /// Sorts a full run and writes it to the file. Keeps any other run, such as a worker's last one, in
-    /// memory. Leaves an empty run.
+    /// Sorts a full run and writes it to the file. Keeps a run that is not full, such as a worker's last
+    /// run, in memory. Leaves `run` empty.
     pub fn add(&self, run: &mut SortRun) -> Result<()> {
         if !run.is_full() {
             let empty = SortRun { bytes: Vec::new(), rows: Vec::new(), ..*run };
@@ -307,8 +299,8 @@ impl Sorter {
     }
 
     /// Removes all rows, and returns them in order. Sorts runs in memory on `threads` threads. Merges
-    /// runs in the file within `memory_bytes`; if there are too many, first merges some of them into
-    /// longer ones.
+    /// runs in the file within `memory_bytes`. If there are too many runs, first merges some of them into
+    /// longer runs.
     pub fn take_sorted_rows(
         &self,
         memory_bytes: u64,
@@ -319,23 +311,23 @@ impl Sorter {
         let mut spilled = std::mem::take(&mut *self.spilled.lock());
         let mut runs = std::mem::take(&mut *self.runs.lock());
         start_pool(threads)?.install(|| runs.par_iter_mut().for_each(SortRun::sort));
-        let sources_max = to_usize((memory_bytes / SOURCE_BYTES).clamp(2, SOURCES_MAX));
-        while spilled.len() > sources_max {
-            let mut sources = Vec::new();
-            for run in spilled.drain(..sources_max) {
-                sources.push(read_run(spill, run));
+        let merged_max = to_usize((memory_bytes / MERGED_RUN_BYTES).clamp(2, MERGED_RUNS_MAX));
+        while spilled.len() > merged_max {
+            let mut merged = Vec::new();
+            for run in spilled.drain(..merged_max) {
+                merged.push(read_run(spill, run));
             }
-            let rows = merge_sources(sources)?.map(|row| progress.check().and(row));
+            let rows = merge_runs(merged)?.map(|row| progress.check().and(row));
             spilled.push(write_run(spill, rows)?);
         }
-        let mut sources = Vec::new();
+        let mut merged = Vec::new();
         for run in spilled {
-            sources.push(read_run(spill, run));
+            merged.push(read_run(spill, run));
         }
         for run in runs {
-            sources.push(Box::new(sorted_rows(run)));
+            merged.push(Box::new(sorted_rows(run)));
         }
-        Ok(merge_sources(sources)?.map(|row| {
+        Ok(merge_runs(merged)?.map(|row| {
             let mut row = row?;
             let start = row.head.len();
             row.head.resize(start + row.tail.length as usize, 0);

@@ -124,7 +124,7 @@ fn a_run_is_full_when_it_uses_its_memory() {
 fn a_row_that_is_cut_off_is_not_read() {
     let mut head = vec![7; 3];
     let intact = [&[2, 1, 1, 0, 9][..], &5u64.to_le_bytes(), &6u32.to_le_bytes()].concat();
-    assert_eq!(next_row(&intact, &mut head), Some((SpilledBytes { offset: 5, length: 6 }, 0)));
+    assert_eq!(next_row(&intact, &mut head), Some((SpillRange { offset: 5, length: 6 }, 0)));
     assert_eq!(head, [7, 7, 9]);
     for length in 0..intact.len() {
         assert_eq!(next_row(&intact[..length], &mut head), None, "{length}");

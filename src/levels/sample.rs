@@ -1,9 +1,8 @@
 //! Draws a stratified sample of frames, and computes the error that sampling introduces.
 //!
-//! The frames of the tar stream are divided into equal, consecutive groups, one for each frame of the
-//! sample, and a seeded generator draws one frame from each group. Every part of the stream (the bank
-//! file, old and new storages) is therefore represented in proportion, and periodic content cannot
-//! coincide with the sample.
+//! The frames of the tar stream are divided into equal, consecutive groups. From each group, a seeded
+//! generator draws one frame of the sample. Every part of the stream (the bank file, old and new storages) is
+//! therefore represented in proportion, and periodic content cannot coincide with the sample.
 //!
 //! The compressed size of the input is estimated as (whole content) x (compressed bytes of the
 //! sample) / (content of the sample). The standard error follows from the differences between

@@ -1,8 +1,8 @@
 //! The journal keeps the facts that the next run needs and cannot find elsewhere. It is a small file
 //! that is replaced as a whole, because a run may be killed at any time.
 //!
-//! Archives are found without it: pinned and ready ones in their directories, published ones on the
-//! targets.
+//! Archives are found without the journal: pinned and ready archives in their directories, published
+//! archives on the targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -18,11 +18,11 @@ use slotpress_stores::UploadState;
 
 const FILE_NAME: &str = "journal.json";
 
-/// Maximum number of bytes that are read from the file. A longer file is therefore not a journal.
+/// Maximum number of bytes that are read from the file. A longer file is refused: its JSON is
+/// incomplete.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Maximum number of refused archives to remember: those of the highest slots. A validator's
-/// directory holds about ten.
+/// Maximum number of refused archives in the journal. A validator's directory holds about ten archives.
 const REFUSED_MAX: usize = 1000;
 
 /// The journal, shared by all threads. A change is on disk when [`PublishJournal::change`] returns.
@@ -43,21 +43,19 @@ pub struct JournalEntries {
     pub incremental_unix_seconds: Option<u64>,
     pub targets: BTreeMap<String, TargetEntries>,
     /// Unfinished uploads, by the URL of the object.
-    pub uploads: BTreeMap<String, BegunUpload>,
+    pub uploads: BTreeMap<String, UnfinishedUpload>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TargetEntries {
     /// Archives removed from the target's index, but not deleted yet.
-    #[serde(alias = "condemned")]
     pub pending_deletes: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BegunUpload {
+pub struct UnfinishedUpload {
     /// Tag of the archive's content. The upload is resumed only for an archive with the same tag.
-    #[serde(rename = "of")]
     pub archive_tag: String,
     pub state: UploadState,
 }
@@ -71,15 +69,15 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// True if both presumably have the same content: equal lengths and, for the same inode, equal
-    /// modification times. A copy of a file (another inode) may have another time.
-    pub fn is_same_content(&self, other: &Self) -> bool {
+    /// True if both files presumably have the same content. Their lengths must be equal. If their inodes are
+    /// equal, their modification times must be equal, too. A copy has its own inode, and any time.
+    pub fn has_same_content_as(&self, other: &Self) -> bool {
         self.size_bytes == other.size_bytes
             && (self.modified_ns == other.modified_ns || (self.device, self.inode) != (other.device, other.inode))
     }
 
-    /// True if the file was modified within this time before `now`; false if it was modified after
-    /// `now`, because then the clock has jumped back since.
+    /// True if the file was modified within this time before `now`. False if the file was modified after
+    /// `now`: the clock has jumped back since then.
     pub fn is_modified_within(&self, time: Duration, now: SystemTime) -> bool {
         let age_ns = unix_ns(now).checked_sub(self.modified_ns);
         age_ns.is_some_and(|age_ns| Duration::from_nanos(age_ns) < time)
@@ -130,8 +128,7 @@ impl PublishJournal {
         let result = change(&mut changed);
         if changed != *entries {
             let file = StagedFile::create_in(&self.dir)?.replace(true);
-            // Cannot fail: the structures are plain, and map keys are strings.
-            let json = serde_json::to_vec(&changed).unwrap_or_default();
+            let json = serde_json::to_vec(&changed).or_path("encode", file.path())?;
             file.file().write_all(&json).or_path("write", file.path())?;
             file.publish(FILE_NAME)?;
             *entries = changed;
@@ -141,8 +138,8 @@ impl PublishJournal {
 }
 
 impl JournalEntries {
-    /// Records a file that failed its checks. Beyond the limit, forgets the archive of the lowest
-    /// slot.
+    /// Records a file that failed its checks. If there are more than `REFUSED_MAX`, removes the archive
+    /// of the lowest slot.
     pub fn refuse(&mut self, name: &ArchiveName, identity: FileIdentity) {
         self.refused.insert(name.to_string(), identity);
         while self.refused.len() > REFUSED_MAX {

@@ -23,13 +23,13 @@ use super::journal::{FileIdentity, PublishJournal};
 use super::report::Reporter;
 use super::report::event::PublishEvent;
 
-/// Time without a change after which a file counts as complete: before that, it may still be written.
+/// Time without a change after which a file counts as complete. Until then, it may still be written.
 pub const QUIET_TIME: Duration = Duration::from_secs(60);
 
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of scans in a row, each of which finds what changed after the one before. After the
-/// last one, events are reported.
+/// Maximum number of scans in a row. Each scan finds what the actions after the previous scan changed.
+/// After the last scan, events are reported.
 const SCANS_MAX: usize = 8;
 
 /// Publishes archives until `progress` is interrupted, or with [`PublishOptions::once`] until
@@ -76,7 +76,7 @@ pub fn publish(
             }
             let outcome = watcher.watch(&threads);
             run.run_end.cancel();
-            // Waiting is short: no thread has work left after a run with `--once`, and others are interrupted.
+            // The threads end soon: they have no work left after a run with `--once`, or are interrupted.
             let joined =
                 threads.into_iter().try_for_each(|thread| thread.join().map_err(|payload| panic_error(&*payload)));
             watcher.report_events();
@@ -97,8 +97,8 @@ struct Watcher<'r, 'e> {
 }
 
 impl Watcher<'_, '_> {
-    /// Works until the user interrupts it, or with `--once` until everything is done. Also ends when one
-    /// of the threads has panicked.
+    /// Works until the user interrupts the run, or with `--once` until everything is done. Also ends when
+    /// a thread has panicked.
     fn watch(&mut self, threads: &[ScopedJoinHandle<'_, ()>]) -> Result<()> {
         let planner = &self.run.planner;
         let progress = self.run.progress;
@@ -162,7 +162,7 @@ impl Watcher<'_, '_> {
 
     fn scan(&mut self) -> Result<ScanResult> {
         let run = self.run;
-        let seen = scan_names(&run.options.validator_dirs())?;
+        let validator_catalog = scan_names(&run.options.validator_dirs())?;
         let pinned = scan_open_dir(&run.pins.pinned, scan_names)?;
         let mut ready = scan_open_dir(&run.pins.ready, |dirs| scan_again(dirs, &self.ready))?;
         read_newest_bank_times(&mut ready, &self.ready);
@@ -181,12 +181,12 @@ impl Watcher<'_, '_> {
             epoch_schedule: self.ready.epoch_schedule,
         };
         Ok(ScanResult {
-            // A start in the future was recorded before the clock jumped back, and is ignored.
+            // Ignores a start in the future, which was recorded before the clock jumped back.
             since_incremental: incremental_start
                 .and_then(|start| since_1970(now()).as_secs().checked_sub(start))
                 .map(Duration::from_secs),
             ready: self.ready.archives().iter().map(to_prepared).collect(),
-            seen: seen.archives().to_vec(),
+            validator_archives: validator_catalog.archives().to_vec(),
             pinned: pinned.archives().to_vec(),
         })
     }
@@ -226,8 +226,9 @@ impl Watcher<'_, '_> {
         self.run.journal.change(|entries| entries.refuse(&damaged.name, damaged.file))
     }
 
-    /// Returns the result of the run. With `--once`, fails if an operation failed and was not repeated,
-    /// or if a target lacks an archive that this run left out or an earlier run refused as damaged.
+    /// Returns the result of the run. With `--once`, fails if an operation failed and was not repeated.
+    /// Also fails if a target lacks an archive that this run left out, or that an earlier run refused as
+    /// damaged.
     fn take_result(&mut self) -> Result<()> {
         if !self.run.options.once {
             return Ok(());

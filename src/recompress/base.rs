@@ -39,7 +39,7 @@ impl BaseArchive {
         progress.stage(Stage::Verifying, self.archive.source.length_bytes());
         let failures = Failures::with_refused(Rule::is_refused_for_output).for_base(true);
         let seen_slots = SeenSlots::default();
-        let records = AccountsPass::new(accounts, &failures, Task::Add(None));
+        let records = AccountsPass::new(accounts, &failures, Task::HashAndLog(None));
         let rules =
             ArchiveRules::from_archive(&self.archive, None, &seen_slots, &failures).with_records(Some(&records));
         let pass = ArchivePass::new(options.encoding.threads, progress);

@@ -32,7 +32,7 @@ pub fn decode(
 ) -> Result<DecodedSource> {
     let failures = Failures::with_refused(Rule::is_refused_for_output);
     let seen_slots = SeenSlots::default();
-    let records = state.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
+    let records = state.map(|accounts| AccountsPass::new(accounts, &failures, Task::HashAndLog(None)));
     let rules = ArchiveRules::new(job.base_slot, input.length_bytes(), &seen_slots, &failures)
         .with_records(records.as_ref())
         .with_sink();
@@ -43,8 +43,8 @@ pub fn decode(
         }
         Some(event)
     });
-    // Decoding is two to three times as fast as compressing, so half as many decoders as compressors
-    // can keep up, and need only half of the buffers.
+    // Decoding is two to three times as fast as compressing. Half as many decoders as compressors are enough,
+    // and need only half of the buffers.
     let pass = ArchivePass::new(threads, &counting_progress).decoders(threads.div_ceil(2));
     let mut reframing = ReframingSink { frames, is_left_out: false };
     let encoding = &job.options.encoding;

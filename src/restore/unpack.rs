@@ -74,7 +74,7 @@ impl Unpacker<'_> {
         let flushers = &Flushers::start(archive.io_policy.io_hint, memory_bytes)?;
         let failures = Failures::with_refused(Rule::is_refused).for_base(is_base);
         let accounts = self.state.as_ref();
-        let records = accounts.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
+        let records = accounts.map(|accounts| AccountsPass::new(accounts, &failures, Task::HashAndLog(None)));
         let rules = ArchiveRules::from_archive(archive, base_slot, &self.seen_slots, &failures)
             .with_records(records.as_ref())
             .with_sink();

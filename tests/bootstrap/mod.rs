@@ -1,6 +1,7 @@
 //! `slotpress bootstrap` against servers that work, fail, stall, are dead or lie. The servers listen on
 //! real sockets of this machine.
 
+mod trust;
 mod works {
     mod bases;
     mod firedancer;
@@ -11,7 +12,6 @@ mod works {
 mod refused {
     mod bases;
     mod disks;
-    mod ledgers;
     mod silence;
     mod sources;
 }
@@ -118,7 +118,7 @@ fn serve_with_list(files: Files, list: String) -> http::Server {
 struct FleetMirror {
     server: ServeProcess,
     /// Paths of the older full archives, each of which a node of the fleet has.
-    olds: Vec<PathBuf>,
+    old_archives: Vec<PathBuf>,
     /// Name of the newest full archive.
     new_name: String,
     /// Snapshot hash of the newest state.
@@ -132,7 +132,7 @@ impl FleetMirror {
         let dir = temp_dir();
         let old_dir = temp_dir();
         let genesis_dir = temp_dir();
-        // Archives one state of a synthetic chain for each day.
+        // Archives the state of one day of a synthetic chain.
         let archive_day = |day: usize, out: &Path| {
             let ledger_dir = temp_dir();
             let ledger = ledger_dir.path().join("ledger");
@@ -144,14 +144,14 @@ impl FleetMirror {
             fs::copy(ledger.join("genesis.bin"), genesis_dir.path().join("genesis.bin")).expect("copied");
             PathBuf::from(output.line("archive")["path"].as_str().expect("a path"))
         };
-        let olds: Vec<PathBuf> = (1..=count).map(|day| archive_day(day, old_dir.path())).collect();
+        let old_archives: Vec<PathBuf> = (1..=count).map(|day| archive_day(day, old_dir.path())).collect();
         let new = archive_day(count + 1, dir.path());
-        for old in &olds {
+        for old in &old_archives {
             rebase(&[&new], old, dir.path(), &[]);
         }
         let new_name = name(&new);
         let hash = slotpress_format::ArchiveName::parse(&new_name).expect("a name").hash.to_string();
-        Self { server: ServeProcess::start_in(dir, &[]), olds, new_name, hash, genesis_dir, _old_dir: old_dir }
+        Self { server: ServeProcess::start_in(dir, &[]), old_archives, new_name, hash, genesis_dir, _old_dir: old_dir }
     }
 
     /// Asserts that Agave itself loads the ledger, if `AGAVE_ORACLE` is set.

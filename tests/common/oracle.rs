@@ -67,15 +67,15 @@ impl Oracle {
         std::env::split_paths(&list).map(|path| Self { client: client(&path), path }).collect()
     }
 
-    /// Runs the program. Returns its output as `Ok` if it accepts, and as `Err` if it refuses.
-    pub fn ask(&self, command: &mut Command) -> Result<String, String> {
+    /// Runs a program. Returns its output as `Ok` if it succeeds, and as `Err` if it fails.
+    fn ask(command: &mut Command) -> Result<String, String> {
         let output = command.output().expect("the program runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         if output.status.success() { Ok(text) } else { Err(text) }
     }
 
-    pub fn run(&self, command: &mut Command) -> String {
-        self.ask(command).unwrap_or_else(|text| panic!("{command:?}: {text}"))
+    pub fn run(command: &mut Command) -> String {
+        Self::ask(command).unwrap_or_else(|text| panic!("{command:?}: {text}"))
     }
 
     fn load_command(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> Command {
@@ -98,24 +98,24 @@ impl Oracle {
 
     /// Returns the state that Agave loads from archives, or the last line of its output if it refuses.
     pub fn try_load(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> Result<State, String> {
-        self.ask(&mut self.load_command(full, incremental, genesis)).map(|text| State::parse(&text)).map_err(last_line)
+        Self::ask(&mut self.load_command(full, incremental, genesis)).map(|text| State::parse(&text)).map_err(last_line)
     }
 
     /// Returns the state with which Agave starts from a directory, or the last line of its output if it
     /// refuses.
     pub fn try_load_dir(&self, bank_snapshot: &Path, accounts: &[PathBuf], genesis: &Path) -> Result<State, String> {
-        let answer = self.ask(&mut self.load_dir_command(bank_snapshot, accounts, genesis));
+        let answer = Self::ask(&mut self.load_dir_command(bank_snapshot, accounts, genesis));
         answer.map(|text| State::parse(&text)).map_err(last_line)
     }
 
     /// Returns the state that Agave loads from archives. They must load.
     pub fn load(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> State {
-        State::parse(&self.run(&mut self.load_command(full, incremental, genesis)))
+        State::parse(&Self::run(&mut self.load_command(full, incremental, genesis)))
     }
 
     /// Returns the state with which Agave starts from a directory. It must start.
     pub fn load_dir(&self, bank_snapshot: &Path, accounts: &[PathBuf], genesis: &Path) -> State {
-        State::parse(&self.run(&mut self.load_dir_command(bank_snapshot, accounts, genesis)))
+        State::parse(&Self::run(&mut self.load_dir_command(bank_snapshot, accounts, genesis)))
     }
 }
 

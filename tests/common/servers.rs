@@ -46,11 +46,9 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Runs nginx. Its configuration must listen on `port`.
-    ///
-    /// In `blocks`, the word `TEMPORARY` is replaced by settings that keep temporary files in a directory of
-    /// the test.
-    pub fn start(port: u16, modules: &str, blocks: &str) -> Self {
+    /// Runs nginx with this `http` block, which must listen on `port`. Its temporary files are in a directory
+    /// of the test.
+    pub fn start(port: u16, modules: &str, http: &str) -> Self {
         let work = super::temp_dir();
         open_to_others(work.path());
         let path = |name: &str| work.path().join(name).display().to_string();
@@ -58,10 +56,10 @@ impl Nginx {
             .map(|name| format!("{name}_temp_path {};\n", path("tmp")))
             .concat();
         let config = format!(
-            "{modules} daemon off; master_process off; pid {}; error_log {};\nevents {{ worker_connections 512; }}\n{}",
+            "{modules} daemon off; master_process off; pid {}; error_log {};\nevents {{ worker_connections 512; }}\n\
+             http {{ access_log off; {temporary}\n{http}\n}}",
             path("pid"),
             path("log"),
-            blocks.replace("TEMPORARY", &temporary)
         );
         fs::write(path("conf"), config).expect("written");
         let mut command = Command::new("nginx");

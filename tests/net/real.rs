@@ -89,9 +89,8 @@ fn nginx_sends_ranges() {
     let port = free_port();
     open_to_others(dir.path());
     let server = format!(
-        "http {{ access_log off; TEMPORARY
-           server {{ listen 127.0.0.1:{port}; root {}; autoindex on;
-             location = /snapshot.tar.bz2 {{ return 303 /{FULL_3500}; }} }} }}",
+        "server {{ listen 127.0.0.1:{port}; root {}; autoindex on;
+             location = /snapshot.tar.bz2 {{ return 303 /{FULL_3500}; }} }}",
         dir.path().display(),
     );
     let _nginx = Nginx::start(port, "", &server);

@@ -29,6 +29,6 @@ mod survives {
     mod errors;
     mod interrupts;
     mod kills;
-    mod lost_results;
     mod panics;
+    mod stdout;
 }

@@ -14,8 +14,8 @@ pub use crate::common::listed::file_names;
 use crate::common::listed::objects;
 use crate::common::*;
 
-/// Returns archives in the order in which a validator writes them: fixtures, and archives made of the
-/// fixtures' ledgers.
+/// Returns archives in the order in which a validator writes them: full 26, incremental 40, full 40, full 3500,
+/// incremental 3550, incremental 3575, full 3575.
 pub fn chain_archives() -> &'static Vec<PathBuf> {
     static CHAIN: OnceLock<(TempDir, Vec<PathBuf>)> = OnceLock::new();
     let (_, chain) = CHAIN.get_or_init(|| {

@@ -2,9 +2,9 @@
 //! disk requests then does not depend on the number of workers, and no worker waits for the disk
 //! while another item is ready.
 //!
-//! Workers read items in the page cache themselves. The first item that is not in the page cache
-//! starts the reading threads. A thread takes a free buffer before it takes an item, so the number of
-//! buffers bounds what is read ahead, and the oldest item always has a buffer.
+//! Workers read items in the page cache themselves. The first item that is not in the page cache starts the
+//! reading threads. A thread takes a free buffer before it takes an item. Therefore, the number of buffers
+//! bounds what is read ahead, and the oldest item always has a buffer.
 
 use std::iter::Enumerate;
 use std::thread::{Builder, Scope};

@@ -25,9 +25,9 @@ pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
 /// an iterator that does work itself (reading, or decoding that cannot be split) runs on one thread
 /// at a time.
 ///
-/// The first error in the order of the items ends the run, and is returned after the results of the
-/// items before it, so errors do not depend on timing. A panic in the items, a worker or
-/// `on_result` also ends the run with an error, and so does a thread that cannot be started.
+/// The first error in the order of the items ends the run. It is returned after the results of all earlier
+/// items, so errors do not depend on timing. A panic in the items, a worker or `on_result` also ends the run
+/// with an error, and so does a thread that cannot be started.
 pub fn run_in_order<T, U, W>(
     items: impl Iterator<Item = Result<T>> + Send,
     workers: usize,

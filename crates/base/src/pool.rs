@@ -1,5 +1,5 @@
-//! Starts pools of rayon's threads, as many as the caller allows. rayon's global pool, which uses every
-//! core, is never used.
+//! Starts rayon pools of the size that the caller allows. rayon's global pool, which uses every core, is
+//! never used.
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 

@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn numbers_equal_those_of_the_reference() {
         let mut stream = SplitMix64::new(1_234_567);
-        let numbers = [(); 3].map(|()| stream.next());
+        let numbers = [0; 3].map(|_| stream.next());
         assert_eq!(numbers, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 }

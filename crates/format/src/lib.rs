@@ -38,7 +38,7 @@ pub use archive::listing::{
     NEWEST_INCREMENTAL,
 };
 pub use archive::seek_table::{
-    SEEK_TABLE_FOOTER_BYTES, SeekTableItem, parse_seek_table, seek_table_bytes, seek_table_frame,
+    SEEK_TABLE_FOOTER_BYTES, SeekTableItem, parse_seek_table, seek_table_frame, seek_table_len,
 };
 pub use archive::zstd_frame::{
     BLOCK_CONTENT_BYTES_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC,

@@ -193,10 +193,10 @@ fn draw_lamports(rngs: &mut AccountRngs<'_>, shape: Shape) -> u64 {
     let rng = &mut rngs.version;
     match shape.kind {
         // Wallets hold up to 1,100 SOL. A quarter of them hold only the rent-exempt minimum.
-        AccountKind::Wallet if rng.chance(250) => minimum,
+        AccountKind::Wallet if rng.chance_permille(250) => minimum,
         AccountKind::Wallet => minimum + rng.log_uniform(40),
         AccountKind::Stake => minimum + rng.log_uniform(41),
-        _ if rng.chance(30) => minimum + rng.log_uniform(32),
+        _ if rng.chance_permille(30) => minimum + rng.log_uniform(32),
         _ => minimum,
     }
 }

@@ -252,7 +252,8 @@ impl SynthLayout {
         };
         let mut rng = Rng::new(derive_number(self.universe.number(PURPOSE_SUPERSEDED, origin.storage), origin.index));
         let is_obsolete = class != ChangeClass::Stale;
-        rng.chance(share).then(|| RecordChange { is_obsolete, successor: draw_successor(&mut rng, shape, is_obsolete) })
+        let is_changed = rng.chance_permille(share);
+        is_changed.then(|| RecordChange { is_obsolete, successor: draw_successor(&mut rng, shape, is_obsolete) })
     }
 
     /// Returns the change of an account's first record by the incremental state, if the full state does not
@@ -265,8 +266,8 @@ impl SynthLayout {
         if rng.next() >> 32 >= self.change_share {
             return None;
         }
-        let is_obsolete = rng.chance(800);
-        let successor = if rng.chance(800) { Successor::Version } else { Successor::Tombstone };
+        let is_obsolete = rng.chance_permille(800);
+        let successor = if rng.chance_permille(800) { Successor::Version } else { Successor::Tombstone };
         Some(RecordChange { is_obsolete, successor })
     }
 }

@@ -19,10 +19,9 @@
 //! 2.500 and 2.513 at levels 1 to 4. The account mix (`accounts`) and the stakes (`stakes`) are
 //! chosen for these ratios, which a test checks.
 //!
-//! Like real ledgers, a synthetic one has obsolete records in several percent of the storages,
-//! closed accounts with and without tombstones, newer versions of accounts whose older record is
-//! not marked, storages whose records are all obsolete, and files in `accounts/run` that no
-//! list names.
+//! Like real ledgers, a synthetic ledger has closed accounts with and without tombstones, superseded records
+//! that are not marked, and files in `accounts/run` that no list names. Several percent of the storages have
+//! obsolete records, and some have only obsolete records.
 
 mod accounts;
 mod bank;

@@ -26,7 +26,7 @@ impl Rng {
     }
 
     /// Returns true in `permille` of 1,000 cases.
-    pub const fn chance(&mut self, permille: u64) -> bool {
+    pub const fn chance_permille(&mut self, permille: u64) -> bool {
         self.pick(1000) < permille
     }
 

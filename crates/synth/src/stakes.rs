@@ -139,21 +139,21 @@ impl SynthStakes {
         let stake_account = rng.key();
         let voter = match number {
             _ if number < self.counts.voters => number,
-            _ if rng.chance(400) => rng.zipf(4),
+            _ if rng.chance_permille(400) => rng.zipf(4),
             _ => {
                 let bits = self.counts.voter_bits_permille();
-                let rounds_up = rng.chance(bits % 1000);
+                let rounds_up = rng.chance_permille(bits % 1000);
                 rng.zipf(bits / 1000 + u64::from(rounds_up))
             }
         };
         let activation_epoch = self.epoch - rng.log_uniform(9);
-        let is_active = rng.chance(930) || number < self.counts.voters;
+        let is_active = rng.chance_permille(930) || number < self.counts.voters;
         let deactivation_epoch =
             if is_active { u64::MAX } else { activation_epoch.max(self.epoch + 1 - rng.log_uniform(6)) };
         // Two in three stakes are whole numbers of SOL, as pools and wallets split them.
-        let lamports = if rng.chance(667) { 1_000_000_000 * rng.log_uniform(12) } else { rng.log_uniform(41) };
+        let lamports = if rng.chance_permille(667) { 1_000_000_000 * rng.log_uniform(12) } else { rng.log_uniform(41) };
         // Most stakes of a voter were last rewarded in the same epoch, so they have observed the same credits.
-        let reward_epoch = if rng.chance(850) { self.epoch } else { activation_epoch };
+        let reward_epoch = if rng.chance_permille(850) { self.epoch } else { activation_epoch };
         let credits_observed = derive_number(voter, reward_epoch) >> 35;
         SynthDelegation { stake_account, voter, lamports, activation_epoch, deactivation_epoch, credits_observed }
     }

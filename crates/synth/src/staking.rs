@@ -11,7 +11,7 @@ pub const VOTE_BYTES: u64 = 3762;
 #[derive(Clone, Debug, PartialEq)]
 pub struct SynthDelegation {
     pub stake_account: [u8; 32],
-    /// Number of the vote account. Vote accounts with numbers >= `StakeCounts::voters` have been closed.
+    /// Number of the vote account. Vote accounts with numbers ≥ `StakeCounts::voters` are closed.
     pub voter: u64,
     pub lamports: u64,
     pub activation_epoch: u64,
@@ -28,7 +28,7 @@ pub const WARMUP_RATE: f64 = 0.25;
 /// [`write_delegated_stake`] writes delegated stake accounts, which are in the bank file, too.
 pub fn write_stake(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&1u32.to_le_bytes());
-    write_stake_owner(rngs.universe, &mut rngs.account, out);
+    write_stake_meta(rngs.universe, &mut rngs.account, out);
 }
 
 /// Writes a delegated stake account: state, rent reserve, staker, withdrawer, lockup, voter, stake,
@@ -41,14 +41,14 @@ pub fn write_delegated_stake(
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(&2u32.to_le_bytes());
-    write_stake_owner(universe, rng, out);
+    write_stake_meta(universe, rng, out);
     out.extend_from_slice(&vote_address);
     push_u64s(out, &[delegation.lamports, delegation.activation_epoch, delegation.deactivation_epoch]);
     push_u64s(out, &[WARMUP_RATE.to_bits(), delegation.credits_observed]);
 }
 
-fn write_stake_owner(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
-    let staker = if rng.chance(300) {
+fn write_stake_meta(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
+    let staker = if rng.chance_permille(300) {
         let pool = rng.zipf(8);
         universe.shared_key(keys::WALLETS, pool)
     } else {
@@ -69,7 +69,7 @@ pub fn write_vote_account(account_rng: &mut Rng, slot_rng: &mut Rng, slot: u64, 
     out.extend_from_slice(&account_rng.key());
     out.push([0, 5, 7, 8, 10, 100][account_rng.pick(6) as usize]);
     // Half of all vote accounts no longer vote: their last vote was long ago.
-    let is_active = account_rng.chance(500);
+    let is_active = account_rng.chance_permille(500);
     let last_vote = if is_active { slot - 1 - slot_rng.pick(32) } else { slot - account_rng.log_uniform(27) };
     out.extend_from_slice(&31u64.to_le_bytes());
     for depth in 0..31u64 {
@@ -84,7 +84,7 @@ pub fn write_vote_account(account_rng: &mut Rng, slot_rng: &mut Rng, slot: u64, 
     out.extend_from_slice(&[0; 32 * 48]);
     push_u64s(out, &[31]);
     out.push(1);
-    let epochs = if account_rng.chance(700) { 64 } else { account_rng.log_uniform(6) };
+    let epochs = if account_rng.chance_permille(700) { 64 } else { account_rng.log_uniform(6) };
     let mut credits = account_rng.log_uniform(32);
     push_u64s(out, &[epochs]);
     for back in (0..epochs).rev() {

@@ -108,9 +108,9 @@ pub fn write_state(rngs: &mut AccountRngs<'_>, template: u8, out: &mut Vec<u8>) 
     };
     while out.len() + element_bytes as usize <= end {
         let element_end = out.len() + element_bytes as usize;
-        if rngs.version.chance(used_permille) {
+        if rngs.version.chance_permille(used_permille) {
             while out.len() + 8 <= element_end {
-                if element_bytes >= 64 && element_end - out.len() >= 64 && rngs.version.chance(150) {
+                if element_bytes >= 64 && element_end - out.len() >= 64 && rngs.version.chance_permille(150) {
                     out.extend_from_slice(&rngs.version.key());
                 } else {
                     out.extend_from_slice(&draw_integer(&mut rngs.version).to_le_bytes());
@@ -142,7 +142,7 @@ pub fn write_lookup_table(rngs: &mut AccountRngs<'_>, end: usize, out: &mut Vec<
     out.extend_from_slice(&rngs.account.key());
     out.extend_from_slice(&[0; 2]);
     while out.len() < end {
-        if rngs.account.chance(400) {
+        if rngs.account.chance_permille(400) {
             let rank = rngs.account.zipf(14);
             out.extend_from_slice(&rngs.universe.shared_key(keys::MARKETS, rank));
         } else {
@@ -178,9 +178,9 @@ pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: 
         [0x79, 0x7b, 0xbf, 0x07, 0xb7, 0x15, 0x85, 0x55, 0x61, 0x63, 0x0f, 0x71, 0x73, 0x05, 0x67, 0x77];
     let length = end - start;
     let texts_start = start + length * 3 / 4;
-    let zeros_start = if rng.chance(300) { end - length / 10 } else { end };
+    let zeros_start = if rng.chance_permille(300) { end - length / 10 } else { end };
     while out.len() < texts_start {
-        if out.len() - start > 4096 && rng.chance(200) {
+        if out.len() - start > 4096 && rng.chance_permille(200) {
             let back = 8 * (1 + rng.log_uniform(9)) as usize;
             let from = out.len() - back;
             let count = (16 + 8 * rng.log_uniform(4) as usize).min(back);
@@ -189,7 +189,7 @@ pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: 
         }
         let opcode = OPCODES[rng.zipf(4) as usize];
         let registers = (rng.pick(11) | (rng.zipf(3) + 1) << 4) as u8;
-        let offset = if rng.chance(500) { 0 } else { (8 * rng.log_uniform(8)).wrapping_neg() as u16 };
+        let offset = if rng.chance_permille(500) { 0 } else { (8 * rng.log_uniform(8)).wrapping_neg() as u16 };
         let immediate = if opcode == 0x85 { rng.log_uniform(20) as u32 } else { rng.zipf(6) as u32 };
         out.extend_from_slice(&[opcode, registers]);
         out.extend_from_slice(&offset.to_le_bytes());

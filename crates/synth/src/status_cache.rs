@@ -58,7 +58,7 @@ fn write_results<W: Write>(out: &mut FieldWriter<W>, rng: &mut Rng, count: u64) 
         let mut key = [0; KEY_BYTES];
         rng.fill(&mut key);
         out.bytes(&key)?;
-        if rng.chance(900) {
+        if rng.chance_permille(900) {
             out.bytes(&[0; 4])?;
         } else {
             // This is `Err(InstructionError(index, Custom(code)))`.

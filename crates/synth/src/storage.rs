@@ -227,7 +227,7 @@ fn write_meaningless_bytes(layout: &SynthLayout, storage: u64, bytes: &mut [u8])
             write_version += 1 + rng.zipf(3);
         }
         if has_garbage {
-            if rng.chance(60) {
+            if rng.chance_permille(60) {
                 rng.fill(&mut garbage[..5]);
                 garbage[5..].copy_from_slice(&[0x7f, 0]);
             }

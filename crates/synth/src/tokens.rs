@@ -31,7 +31,7 @@ pub fn mint_2022_bytes(rng: &mut Rng) -> u64 {
 
 /// Returns the length of metadata: 679 bytes, or 607 since 2024.
 pub fn metadata_bytes(rng: &mut Rng) -> u64 {
-    if rng.chance(750) { 679 } else { 607 }
+    if rng.chance_permille(750) { 679 } else { 607 }
 }
 
 fn draw_mint(rngs: &mut AccountRngs<'_>) -> [u8; 32] {
@@ -62,8 +62,8 @@ const BUSY_OWNER_PERMILLE: u64 = 60;
 const RECENT_OWNER_PERMILLE: u64 = 50;
 const RECENT_OWNERS: u64 = 768;
 
-/// Draws an owner: usually a wallet that owns one account, otherwise a busy owner (the authority of a pool, a
-/// bot, an exchange), or an owner of many accounts of the same time.
+/// Draws an owner. Most owners are wallets with one account. Others are busy (the authority of a pool, a bot,
+/// an exchange), or have many accounts of the same time.
 fn draw_owner(rngs: &mut AccountRngs<'_>) -> [u8; 32] {
     let rank = match rngs.account.pick(1000) {
         0..BUSY_OWNER_PERMILLE => rngs.account.zipf(16),
@@ -118,26 +118,26 @@ pub fn write_token_2022(rngs: &mut AccountRngs<'_>, data_len: u64, out: &mut Vec
     out.extend_from_slice(&[2, 7, 0, 0, 0]);
     if data_len >= 182 {
         out.extend_from_slice(&[2, 0, 8, 0]);
-        let withheld = if rngs.version.chance(300) { rngs.version.log_uniform(40) } else { 0 };
+        let withheld = if rngs.version.chance_permille(300) { rngs.version.log_uniform(40) } else { 0 };
         out.extend_from_slice(&withheld.to_le_bytes());
     }
 }
 
 /// Writes mint authority, supply, decimals, initialized flag, freeze authority.
 pub fn write_mint(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
-    let is_nft = rngs.account.chance(550);
-    let authority = if rngs.account.chance(400) {
+    let is_nft = rngs.account.chance_permille(550);
+    let authority = if rngs.account.chance_permille(400) {
         rngs.account.key()
     } else {
         rngs.universe.shared_key(keys::COLLECTIONS, draw_collection(rngs) * 8)
     };
-    let has_authority = is_nft || rngs.account.chance(300);
+    let has_authority = is_nft || rngs.account.chance_permille(300);
     push_optional_key(out, has_authority.then_some(&authority));
     let supply = if is_nft { 1 } else { 1_000_000 * rngs.version.log_uniform(36) };
     out.extend_from_slice(&supply.to_le_bytes());
     out.push(if is_nft { 0 } else { 6 + 3 * (rngs.account.pick(3) / 2) as u8 });
     out.push(1);
-    push_optional_key(out, (is_nft || rngs.account.chance(150)).then_some(&authority));
+    push_optional_key(out, (is_nft || rngs.account.chance_permille(150)).then_some(&authority));
 }
 
 /// Writes a mint, the type of the account, and its extensions: the address of the metadata, then
@@ -168,7 +168,7 @@ pub fn write_mint_2022(rngs: &mut AccountRngs<'_>, end: usize, out: &mut Vec<u8>
 fn draw_collection(rngs: &AccountRngs<'_>) -> u64 {
     let mut rng = rngs.account.clone();
     let nearby_collection = Rng::new(rngs.universe.number(keys::COLLECTIONS, rngs.storage / 4)).pick(1 << 16);
-    if rng.chance(500) { nearby_collection + rng.zipf(6) } else { rng.zipf(16) }
+    if rng.chance_permille(500) { nearby_collection + rng.zipf(6) } else { rng.zipf(16) }
 }
 
 const SYLLABLES: [&str; 32] = [
@@ -242,7 +242,7 @@ pub fn write_edition(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     out.push(6);
     out.extend_from_slice(&0u64.to_le_bytes());
     out.push(1);
-    let max_editions = if rngs.account.chance(900) { 0 } else { rngs.account.log_uniform(10) };
+    let max_editions = if rngs.account.chance_permille(900) { 0 } else { rngs.account.log_uniform(10) };
     out.extend_from_slice(&max_editions.to_le_bytes());
 }
 

@@ -150,7 +150,7 @@ fn make_advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice
         best,
     ];
     for other in &recommendation.others {
-        advice.push(Advice { choice: other.codec.to_string(), ..advice_for("no archive", other) });
+        advice.push(Advice { choice: other.codec.to_string(), ..advice_for("not for archives", other) });
     }
     advice
 }

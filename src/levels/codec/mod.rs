@@ -134,7 +134,8 @@ impl Encoder {
             ("lzo", 1) => Self::Lzo1(vec![0; lzo::TABLE_ITEMS]),
             ("lzo", _) => Self::Lzo999(compress::Dict::new()),
             ("none", _) => Self::None,
-            _ => Self::Zstd(FrameCompressor::new(&Codec::zstd(level))?),
+            (REFERENCE_CODEC | CLUSTERED_CODEC, _) => Self::Zstd(FrameCompressor::new(&Codec::zstd(level))?),
+            _ => return Err(Error::usage(format!("there is no codec {name}"))),
         })
     }
 
@@ -171,6 +172,7 @@ impl Encoder {
             // lzokay 2.0.1 cannot decode its own result for empty content.
             Self::Lzo999(_) if content.is_empty() => frame.extend_from_slice(&lzo::END_MARK),
             Self::Lzo999(dict) => *frame = compress::compress_with_dict(content, dict).map_err(to_text)?,
+            // `encode` does not call this function for zstd.
             Self::Zstd(_) | Self::None => frame.extend_from_slice(content),
         }
         Ok(())
@@ -213,7 +215,8 @@ impl Decoder {
             "snappy" => Self::Snappy(snap::raw::Decoder::new()),
             "lzo" => Self::Lzo,
             "none" => Self::None,
-            _ => Self::Zstd(FrameDecoder::new()?),
+            REFERENCE_CODEC | CLUSTERED_CODEC => Self::Zstd(FrameDecoder::new()?),
+            _ => return Err(Error::usage(format!("there is no codec {name}"))),
         })
     }
 
@@ -251,7 +254,8 @@ impl Decoder {
             }
             Self::Snappy(snappy) => snappy.decompress(frame, content).map_err(to_text),
             Self::Lzo => decompress::decompress(frame, content).map_err(to_text),
-            _ => {
+            // `decode` does not call this function for zstd.
+            Self::Zstd(_) | Self::None => {
                 let output = content.get_mut(..frame.len()).ok_or("it holds too much")?;
                 output.copy_from_slice(frame);
                 Ok(frame.len())

@@ -43,8 +43,8 @@ pub struct BreakEven {
     pub heavier_is_sooner: BandwidthRange,
 }
 
-/// Compares each row with the row before it of the same codec, and the first row of each codec with
-/// the uncompressed row, which must be the first of all.
+/// Compares each row with the previous row of the same codec. Compares the first row of each codec with the
+/// uncompressed row, which must come first.
 pub fn find_break_evens(rows: &[LinkRow], options: &LinkOptions) -> Vec<BreakEven> {
     let mut break_evens = Vec::new();
     for mode in TransferMode::ALL {

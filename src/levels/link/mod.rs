@@ -302,9 +302,9 @@ pub(crate) mod tests {
         let slow = LinkRow { compress_seconds: 100.0, ..times };
         let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
         let times = options_for(far).compute_times(slow);
-        // The slow start adds 2 round trips, then 3.58 round trips of doubling from 14 KB to the
-        // 173 KB in flight that 2.89 MB/s need, less the time for the bytes sent in them. The
-        // frames of the other stages add up to 0.08 s.
+        // The slow start adds 2 round trips, then 3.58 round trips in which the bytes in flight double from
+        // 14 KB to 173 KB, which 2.89 MB/s need. The time for the bytes that are sent meanwhile is
+        // subtracted. The frames of the other stages add up to 0.08 s.
         let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
         let streaming = times.total_seconds(TransferMode::Streaming) - 100.0;
         assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");

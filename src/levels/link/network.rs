@@ -18,9 +18,9 @@ const MSS_BYTES: f64 = 1448.0;
 /// packets (12), IPv4 (20), TCP (20) and its time stamps (12).
 const HEADER_BYTES: f64 = 90.0;
 
-/// Default limit on the bytes in flight per stream: two thirds of the 4 MiB to which Linux grows a
-/// send buffer by default (`tcp_wmem`), because the sender is woken to refill it when a third is
-/// free. The receive buffer (6 MiB, `tcp_rmem`) permits more. `bench/link.sh` checks it.
+/// Default limit on the bytes in flight per stream: two thirds of 4 MiB. Linux grows a send buffer to 4 MiB
+/// by default (`tcp_wmem`), and wakes the sender to refill the buffer when a third is free. The receive
+/// buffer (6 MiB, `tcp_rmem`) permits more. `bench/link.sh` checks the limit.
 pub const WINDOW_BYTES: u64 = (4 << 20) * 2 / 3;
 
 /// Segments sent before the first acknowledgement (RFC 6928).

@@ -1,9 +1,9 @@
 //! Recommends a level for a link.
 //!
-//! Among the levels that start a node soonest (within 1 %, which no measurement distinguishes), the
-//! level with the smallest archive is chosen, because it sends the fewest bytes. By default, only zstd
-//! is considered, because every client reads it. On request, so are the other formats that `archive`
-//! writes, lz4 and plain tar.
+//! Some levels start a node at the earliest time, within 1 %, which no measurement distinguishes. Of these,
+//! the level with the smallest archive is chosen, because it sends the fewest bytes. By default, only zstd is
+//! considered, because every client reads it. On request, so are the other formats that `archive` writes, lz4
+//! and plain tar.
 
 #![allow(missing_docs, reason = "the names suffice")]
 

@@ -16,7 +16,7 @@ use super::PublishRun;
 use super::index::{IndexChange, IndexedStore, PreparedArchive, TargetIndex};
 use super::pins::{LinkResult, check_target, link_archive};
 use crate::publish::decide::choose::ArchiveSet;
-use crate::publish::journal::BegunUpload;
+use crate::publish::journal::UnfinishedUpload;
 use crate::publish::report::event::{PublishEvent, ReadyArchive, state_check_label};
 use crate::restore::copies::has_same_content;
 
@@ -197,7 +197,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     /// Records the progress of an upload in the journal; `None` removes the record.
     fn record_upload(&self, ready: &PreparedArchive, state: Option<UploadState>) -> Result<()> {
         let key = self.store.location_of(&ready.archive.name.to_string());
-        let upload = state.map(|state| BegunUpload { archive_tag: ready.archive.etag(), state });
+        let upload = state.map(|state| UnfinishedUpload { archive_tag: ready.archive.etag(), state });
         self.run.journal.change(|entries| match upload {
             Some(upload) => drop(entries.uploads.insert(key, upload)),
             None => drop(entries.uploads.remove(&key)),

@@ -130,7 +130,7 @@ impl Planner<'_> {
     fn candidates(&self) -> BTreeMap<ArchiveKey, &ListedArchive> {
         // Prefer a pinned archive to a seen one with the same key, which may vanish.
         let mut candidates = BTreeMap::new();
-        for archive in self.scan.seen.iter().chain(&self.scan.pinned) {
+        for archive in self.scan.validator_archives.iter().chain(&self.scan.pinned) {
             candidates.insert(key_of(&archive.name), archive);
         }
         candidates.retain(|key, _| !self.retry_of(key).is_refused());

@@ -55,7 +55,7 @@ fn options() -> PublishOptions {
 
 fn planner_with(seen: &[ArchiveName], targets: Vec<TargetState>) -> Planner<'static> {
     let mut planner = Planner::new(leak(options()), [], Instant::now());
-    (planner.scan.seen, planner.targets) = (archives(seen), targets);
+    (planner.scan.validator_archives, planner.targets) = (archives(seen), targets);
     planner
 }
 
@@ -108,7 +108,7 @@ fn an_incremental_archive_waits_for_its_turn() {
     );
     planner.preparing = Some(incremental(1, 5));
     planner.scan.pinned = archives(&[incremental(1, 5)]);
-    planner.scan.seen.push(archives(&[incremental(1, 9)]).remove(0));
+    planner.scan.validator_archives.push(archives(&[incremental(1, 9)]).remove(0));
     assert_eq!((next_prepared(&planner), planner.choose_pins()), (None, PinChanges::default()), "one at a time");
 }
 
@@ -140,7 +140,8 @@ fn a_run_with_once_makes_one_attempt() {
     let options = leak(options().once(true));
     let mut planner = Planner::new(options, [], Instant::now());
     planner.targets = vec![target_with(&[full(5)])];
-    let scan = ScanResult { seen: archives(&[full(9)]), pinned: archives(&[full(9)]), ..ScanResult::default() };
+    let scan =
+        ScanResult { validator_archives: archives(&[full(9)]), pinned: archives(&[full(9)]), ..ScanResult::default() };
     planner.record_scan(scan.clone(), 0);
     assert!(!planner.is_over());
     planner.queue_ended_task(failed_preparation(&scan.pinned[0]));
@@ -150,9 +151,9 @@ fn a_run_with_once_makes_one_attempt() {
 
     let mut planner = Planner::new(options, [], Instant::now());
     planner.targets = vec![target_with(&[full(5)])];
-    planner.record_scan(ScanResult { seen: archives(&[full(9)]), ..ScanResult::default() }, 0);
+    planner.record_scan(ScanResult { validator_archives: archives(&[full(9)]), ..ScanResult::default() }, 0);
     assert!(!planner.is_over());
-    planner.record_pin(scan.seen[0].clone(), PinResult::NotYet);
+    planner.record_pin(scan.validator_archives[0].clone(), PinResult::NotYet);
     assert!(matches!(planner.events[..], [PublishEvent::Skipped { .. }]));
     assert!(planner.is_over());
     planner.check_left_out().expect("a file that is being written is no failure");
@@ -163,7 +164,7 @@ fn a_failed_incremental_archive_is_tried_again_at_the_announced_time() {
     let mut planner = Planner::new(leak(options()), [], Instant::now());
     planner.targets = vec![target_with(&[full(1)])];
     let seen = archives(&[incremental(1, 5)]);
-    let mut scan = ScanResult { seen: seen.clone(), pinned: seen.clone(), ..ScanResult::default() };
+    let mut scan = ScanResult { validator_archives: seen.clone(), pinned: seen.clone(), ..ScanResult::default() };
     for attempt in 1..=5 {
         planner.record_scan(scan.clone(), 0);
         assert_eq!(planner.begin_preparing(), Some(incremental(1, 5)), "attempt {attempt}");
@@ -196,7 +197,7 @@ fn unneeded_pins_are_dropped_and_pins_stay_within_their_limit() {
     planner.scan.pinned = archives(&[full(9), full(12)]);
     assert_eq!(planner.choose_pins(), PinChanges { to_unpin: vec![full(9)], ..PinChanges::default() });
     planner.preparing = Some(full(12));
-    planner.scan.seen = archives(&[full(20)]);
+    planner.scan.validator_archives = archives(&[full(20)]);
     assert_eq!(planner.choose_pins().to_pin, [full(20)]);
     planner.options = leak(options().pin_bytes(15));
     assert_eq!(

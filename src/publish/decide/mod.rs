@@ -30,7 +30,7 @@ use super::report::event::PublishEvent;
 #[derive(Clone, Debug, Default)]
 pub struct ScanResult {
     /// Archives in the validator's directories.
-    pub seen: Vec<ListedArchive>,
+    pub validator_archives: Vec<ListedArchive>,
     pub pinned: Vec<ListedArchive>,
     pub ready: Vec<PreparedArchive>,
     /// Time since the preparation of the last incremental archive began.
@@ -165,8 +165,9 @@ impl<'a> Planner<'a> {
     /// archives that have changed or no longer exist.
     pub fn record_scan(&mut self, scan: ScanResult, ended_count: usize) {
         self.scan = scan;
+        let archives = self.scan.validator_archives.iter();
         let seen: BTreeMap<ArchiveKey, FileIdentity> =
-            self.scan.seen.iter().map(|archive| (key_of(&archive.name), FileIdentity::from(archive))).collect();
+            archives.map(|archive| (key_of(&archive.name), FileIdentity::from(archive))).collect();
         let pinned = self.scan.pinned.iter().map(|archive| key_of(&archive.name));
         let rebases = self.targets.iter().flat_map(|target| self.missing_rebases(target)).chain(self.ready_rebases());
         let existing: BTreeSet<ArchiveKey> = seen.keys().copied().chain(pinned).chain(rebases).collect();
@@ -236,7 +237,7 @@ impl<'a> Planner<'a> {
         }
         let is_over = self.damaged.is_empty() && pins.to_unpin.is_empty() && delete.is_empty() && self.is_over();
         let is_to_pin = |archive: &&ListedArchive| pins.to_pin.contains(&archive.name);
-        let pin = self.scan.seen.iter().filter(is_to_pin).cloned().collect();
+        let pin = self.scan.validator_archives.iter().filter(is_to_pin).cloned().collect();
         self.scan.pinned.retain(|archive| !pins.to_unpin.contains(&archive.name));
         self.scan.ready.retain(|ready| !delete.contains(&ready.archive.name));
         Actions { quarantine: mem::take(&mut self.damaged), unpin: pins.to_unpin, pin, delete, is_over }

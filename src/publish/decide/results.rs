@@ -118,8 +118,8 @@ impl Planner<'_> {
             let archive = archives.iter().find(|archive| archive.name == name);
             archive.map(FileIdentity::from)
         };
-        let is_changed = find_file(&self.scan.seen).is_some_and(|seen| seen != file)
-            || find_file(&self.scan.pinned).is_none_or(|pinned| !pinned.is_same_content(&file));
+        let is_changed = find_file(&self.scan.validator_archives).is_some_and(|seen| seen != file)
+            || find_file(&self.scan.pinned).is_none_or(|pinned| !pinned.has_same_content_as(&file));
         match error.kind() {
             ErrorKind::Damaged if source.is_quiet && !is_changed => self.refuse(name, file, error),
             // Another program may still be writing the file, so it is read again later. A changed file

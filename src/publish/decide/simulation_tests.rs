@@ -98,7 +98,7 @@ impl Simulation<'_> {
     fn scan(&self) -> ScanResult {
         let to_vec = |archives: &BTreeMap<ArchiveKey, ListedArchive>| archives.values().cloned().collect::<Vec<_>>();
         ScanResult {
-            seen: to_vec(&self.seen),
+            validator_archives: to_vec(&self.seen),
             pinned: to_vec(&self.pinned),
             ready: self.ready.values().cloned().collect(),
             since_incremental: self

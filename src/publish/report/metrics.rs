@@ -120,8 +120,8 @@ impl PublishMetrics {
         }
     }
 
-    /// Returns the time since an archive was published, or since the start of the run if there is no
-    /// archive, or if its time is in the future because the clock jumped back.
+    /// Returns the time since an archive was published. Returns the time since the start of the run if there
+    /// is no archive, or if the clock has jumped back since.
     fn age(&self, published: Option<&ListedArchive>) -> Duration {
         let age_ns = published.and_then(|archive| unix_ns(clock::now()).checked_sub(archive.modified_ns));
         age_ns.map_or_else(|| self.start.elapsed(), Duration::from_nanos)

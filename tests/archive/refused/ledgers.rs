@@ -319,7 +319,7 @@ fn invalid_obsolete_records_are_refused() {
         at += 32 + 24 * field(at + 24) as usize;
     }
     let first = at + 32;
-    for (_label, offset, value, text) in [
+    for (label, offset, value, text) in [
         ("outside", first, 1 << 40, "is outside the file of "),
         ("far outside", first, u64::MAX - 7, "is outside the file of "),
         ("long", first + 8, 1 << 40, "is outside the file of "),
@@ -329,6 +329,7 @@ fn invalid_obsolete_records_are_refused() {
         ("too many", at + 24, u64::MAX / 24, "obsolete records"),
         ("too many storages", 0, u64::MAX, "obsolete records"),
     ] {
+        eprintln!("{label}");
         let case = Case::new("ledger-at-26");
         let mut changed = original.clone();
         changed[offset..offset + 8].copy_from_slice(&value.to_le_bytes());

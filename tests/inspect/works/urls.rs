@@ -71,7 +71,7 @@ fn inspect_reads_a_url_like_a_file_with_few_requests() {
     let received = served.server.requests();
     let is_authorized =
         |request: &Request| request.headers.get("authorization").is_some_and(|text| text.starts_with("Basic "));
-    assert!(received.iter().all(is_authorized), "user and password stay with their server");
+    assert!(received.iter().all(is_authorized), "every request is authorized");
     assert!(requests <= 5, "{requests}");
     // A redirect takes two requests, which the report counts as one.
     assert_eq!(received.len() as u64, requests + 1);

@@ -1,4 +1,4 @@
-//! Output of every command, as an operator reads it.
+//! Output of commands, as an operator reads it.
 
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::common::*;
 
-/// Replaces times, rates and loads in a line by N.
+/// Replaces times, rates and loads in a line with N, and their units with TIME or RATE.
 fn remove_times(line: &str) -> String {
     const UNITS: [&str; 8] = ["ms", "s", "min", "h", "d", "KiB/s", "MiB/s", "GiB/s"];
     let words: Vec<&str> = line.split(' ').collect();

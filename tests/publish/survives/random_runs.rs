@@ -147,7 +147,7 @@ impl TargetDir {
         }
     }
 
-    /// Sets the condition of a target, as far as a directory can have it. `next` is the name of the next
+    /// Sets the condition of a target, or the nearest one that a directory can simulate. `next` is the name of the next
     /// archive.
     fn set(&mut self, condition: TargetCondition, next: &str) {
         self.condition = match condition {
@@ -245,8 +245,8 @@ impl RandomRun {
         self.dir.path().join("snapshots")
     }
 
-    /// Returns the command. Pairs are not checked: of the incremental archives, only those on the
-    /// oldest state are exact.
+    /// Returns the command. Pairs are not checked, because an incremental archive has exactly the changes
+    /// since its base only if the base is the oldest state.
     fn command(&self) -> Command {
         static PROGRAM: OnceLock<UnprivilegedProgram> = OnceLock::new();
         let mut command = PROGRAM.get_or_init(UnprivilegedProgram::new).command();
@@ -302,7 +302,7 @@ impl RandomRun {
                 self.target_dirs[number].mend(is_replaced);
                 self.target_dirs[number].set(condition, &next);
             }
-            // The test cannot set the clock.
+            // The test cannot set the clock, and waits a quarter of a millisecond for each second.
             OutsideEvent::TimePasses { seconds } => self.wait(seconds as usize / 4),
             _ => {}
         }

@@ -23,7 +23,7 @@ fn thirty_nodes_fetch_published_archives_at_once() {
     let port = free_port();
     let root = mirror.display();
     let server = format!("server {{ listen 127.0.0.1:{port}; root {root}; }}");
-    let _nginx = Nginx::start(port, "", &format!("http {{ access_log off; TEMPORARY\n{server}\n}}"));
+    let _nginx = Nginx::start(port, "", &server);
 
     // nginx lists no directories: the list names the archives.
     let mirror_url = format!("http://127.0.0.1:{port}");

@@ -169,7 +169,7 @@ fn frames_of_pzstd_are_restored() {
     assert_boots(&target, &[&path]);
 }
 
-/// The archives of two nodes have the same ids, or ids that are too large to continue from.
+/// The storages of both archives have equal ids, or have ids that are too large to continue from.
 #[test]
 fn equal_and_huge_ids_are_replaced() {
     let dir = temp_dir();

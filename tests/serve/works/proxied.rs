@@ -69,7 +69,7 @@ fn a_hundred_clients_behind_nginx_get_the_archive() {
     let (block, _) = block.split_once("```").expect("its end");
     let block = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
     let block = block.replace("127.0.0.1:8890", &server.address.to_string());
-    let _nginx = Nginx::start(port, "", &format!("http {{ access_log off; TEMPORARY\n{block}\n}}"));
+    let _nginx = Nginx::start(port, "", &block);
     let url = format!("http://127.0.0.1:{port}/{FULL_26}");
     let expected = fs::read(fixture(FULL_26)).expect("read");
     // The clients have a hundred addresses of this machine.

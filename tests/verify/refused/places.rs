@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress_base::NoProgress;
-use slotpress_format::{Address, parse_seek_table, seek_table_bytes, seek_table_frame};
+use slotpress_format::{Address, parse_seek_table, seek_table_frame, seek_table_len};
 use slotpress_read::{Check, LocalFile, Rule, SnapshotClient, Tail, VerifyReport};
 
 use crate::common::temp_dir;
@@ -137,7 +137,7 @@ fn frames_that_a_seek_table_misplaces_are_reported() {
     let dir = temp_dir();
     let FramedArchive { path, bytes: intact, .. } = make_framed_archive(dir.path());
     let footer = intact.last_chunk().expect("a footer");
-    let table_offset = intact.len() - seek_table_bytes(footer).expect("a seek table") as usize;
+    let table_offset = intact.len() - seek_table_len(footer).expect("a seek table") as usize;
     let items = parse_seek_table(&intact[table_offset..]).expect("a seek table");
     for shift_bytes in [1, 700] {
         let mut shifted = items.clone();

@@ -1,5 +1,5 @@
-//! Archives that older versions of slotpress wrote, with an index of version 1 and a mark of `pzstd` in
-//! front of each frame, and newer archives that older versions read.
+//! Archives of older versions of slotpress, which have an index of version 1 and a mark of `pzstd` in front
+//! of each frame. Also checks that older versions read newer archives.
 
 use std::fs;
 use std::path::PathBuf;

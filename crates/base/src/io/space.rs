@@ -67,8 +67,8 @@ const RESERVED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// space free.
 const CHECK_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Checks the free space while files are written, since the length of an archive, or the unpacked
-/// size of one without an index, is not known in advance. Shared by all writers.
+/// Checks the free space while files are written. Neither the length of a new archive nor the unpacked size
+/// of an archive without an index is known in advance. Shared by all writers.
 #[derive(Debug, Default)]
 pub struct SpaceWatch {
     written_bytes: AtomicU64,

@@ -46,7 +46,7 @@ impl FromStr for ArchiveRoot {
 
     fn from_str(text: &str) -> Result<Self> {
         blake3::Hash::from_hex(text.trim()).map(Self).map_err(|_| {
-            Error::usage("not a root, which has 64 hexadecimal digits; inspecting an archive shows its root")
+            Error::usage("a root has 64 hexadecimal digits; `slotpress inspect` shows the root of an archive")
         })
     }
 }

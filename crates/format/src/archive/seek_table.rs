@@ -47,22 +47,22 @@ pub fn seek_table_frame(items: &[SeekTableItem]) -> Option<Vec<u8>> {
 
 /// Returns the length in bytes of the seek table's frame, given the last bytes of the archive.
 /// Returns `None` if these bytes are not the end of a seek table.
-pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
+pub fn seek_table_len(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
     let count = u32_at::<0, _>(footer);
     if u32_at::<5, _>(footer) != SEEKABLE_MAGIC || count > SEEK_TABLE_FRAMES_MAX {
         return None;
     }
-    let items_bytes = u64::from(count).checked_mul(parse_item_bytes(footer[4])?)?;
+    let items_bytes = u64::from(count).checked_mul(item_len(footer[4])?)?;
     items_bytes.checked_add((SKIPPABLE_HEADER_BYTES + SEEK_TABLE_FOOTER_BYTES) as u64)
 }
 
-/// Parses a seek table's frame, of the length that [`seek_table_bytes`] returned.
+/// Parses a seek table's frame, of the length that [`seek_table_len`] returned.
 pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
     let inconsistent_error = || Error::damaged("the seek table at the archive's end is inconsistent");
     let (header, content) = frame.split_first_chunk::<SKIPPABLE_HEADER_BYTES>().ok_or_else(inconsistent_error)?;
     let (items, footer) = content.split_last_chunk::<SEEK_TABLE_FOOTER_BYTES>().ok_or_else(inconsistent_error)?;
     let count = to_usize(u32_at::<0, _>(footer));
-    let item_bytes = to_usize(parse_item_bytes(footer[4]).ok_or_else(inconsistent_error)?);
+    let item_bytes = to_usize(item_len(footer[4]).ok_or_else(inconsistent_error)?);
     if u32_at::<0, _>(header) != SKIPPABLE_MAGIC | u32::from(SEEK_TABLE_KIND)
         || to_usize(u32_at::<4, _>(header)) != content.len()
         || count.checked_mul(item_bytes) != Some(items.len())
@@ -75,7 +75,7 @@ pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
 }
 
 /// Returns the length of an item, or `None` if the descriptor is unknown.
-fn parse_item_bytes(descriptor: u8) -> Option<u64> {
+fn item_len(descriptor: u8) -> Option<u64> {
     match descriptor {
         0 => Some(8),
         0x80 => Some(12),
@@ -98,7 +98,7 @@ mod tests {
                 .collect();
             let frame = seek_table_frame(&items).expect("made");
             let footer = frame[frame.len() - SEEK_TABLE_FOOTER_BYTES..].try_into().expect("9");
-            prop_assert_eq!(seek_table_bytes(&footer), Some(frame.len() as u64));
+            prop_assert_eq!(seek_table_len(&footer), Some(frame.len() as u64));
             prop_assert_eq!(parse_seek_table(&frame).expect("a table"), items);
         }
 
@@ -126,7 +126,7 @@ mod tests {
             let mut footer = [0; SEEK_TABLE_FOOTER_BYTES];
             footer[..4].copy_from_slice(&count.to_le_bytes());
             footer[5..].copy_from_slice(&magic.to_le_bytes());
-            seek_table_bytes(&footer)
+            seek_table_len(&footer)
         };
         assert_eq!(frame_bytes(SEEK_TABLE_FRAMES_MAX, SEEKABLE_MAGIC), Some(u64::from(SEEK_TABLE_FRAMES_MAX) * 8 + 17));
         assert_eq!(frame_bytes(SEEK_TABLE_FRAMES_MAX + 1, SEEKABLE_MAGIC), None);

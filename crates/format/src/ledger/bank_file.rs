@@ -141,7 +141,7 @@ impl BankFile {
         SlotTime::new(per_slot, SlotTimeSource::BankFile)
     }
 
-    /// Returns the time of the newest blockhash, by the clock of the node that wrote the file, or `None`
+    /// Returns the time of the newest blockhash, by the clock of the node that wrote the file. Returns `None`
     /// if the time is 0 or in the future.
     pub fn time(&self) -> Option<SystemTime> {
         let since_1970 = Duration::from_millis(self.blockhashes.newest_ms);

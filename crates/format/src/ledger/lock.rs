@@ -30,8 +30,8 @@ fn looks_like_ledger(dir: &Path) -> bool {
 
 impl LedgerLock {
     /// Takes the lock. Makes the lock file if it is missing, as a validator does. Takes no lock if the
-    /// directory is not a ledger, or if it is on a read-only file system and has no lock file, which a running
-    /// validator would have made.
+    /// directory is not a ledger. Takes none either on a read-only file system without a lock file, because a
+    /// running validator would have made that file.
     ///
     /// # Errors
     /// A validator or another slotpress holds the lock ([`ErrorKind::InUse`]), or the lock file cannot be

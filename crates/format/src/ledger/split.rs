@@ -33,9 +33,8 @@ pub const DATA_ALIGNMENT: u64 = 4096;
 /// Length of pubkey and data length, which precede the data in a `.data` file.
 pub const DATA_HEADER_BYTES: usize = 36;
 
-/// Maximum length of either file, in bytes (128 GiB). Lists of obsolete records state offsets in
-/// `.meta` as u32 in units of 32 bytes, and the contents of a larger `.data` file would not fit
-/// into an archive.
+/// Maximum length of either file, in bytes (128 GiB). Lists of obsolete records hold offsets in `.meta` as
+/// u32 in units of 32 bytes. The contents of a larger `.data` file would not fit into an archive.
 pub const SPLIT_FILE_BYTES_MAX: u64 = META_ALIGNMENT << 32;
 
 const VERSION: [u64; 3] = [0, 1, 0];

@@ -1,5 +1,5 @@
-//! One download from start to end: decides what to keep of an earlier run, fetches the rest by
-//! ranges or in order, walks the archive while it arrives, and accepts or rejects it.
+//! One download from start to end. Decides which bytes of an earlier run to keep, and fetches the other bytes
+//! by ranges or in order. Walks the archive while it arrives, then accepts or rejects it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -47,9 +47,9 @@ pub struct FetchLimits {
     /// Limit on the length of an archive, in bytes. Default: 4 TiB, Agave's limit for what an
     /// unpacked archive takes on disk.
     pub max_bytes: u64,
-    /// Largest number of bytes that one request asks for. Requests become smaller towards the end of
-    /// the archive, down to a sixteenth of this. Default: 16 MiB, large enough that the time between two
-    /// requests does not matter, and small enough that a reader does not wait long for the next bytes.
+    /// Largest number of bytes that one request asks for. Requests become smaller towards the end of the
+    /// archive, down to a sixteenth of this. Default: 16 MiB. The time between two requests hardly matters
+    /// for so large a request, and a reader does not wait long for the next bytes.
     pub piece_bytes_max: u64,
     /// Minimum rate: the download fails if it is slower than this over 15 seconds. Default: none.
     #[setters(into)]

@@ -70,8 +70,8 @@ pub struct Candidate {
     pub expected_age: Option<Duration>,
     /// Number of slots in `expected_age`; `None` if that is unknown.
     pub expected_age_slots: Option<u64>,
-    /// Key of the ranking: like `expected_age`, but the present age is counted from the cluster's slot or,
-    /// if that is unknown, from the slot of the newest state that is offered.
+    /// Key of the ranking: like `expected_age`, but with the present age relative to the cluster's slot. If
+    /// the cluster's slot is unknown, the age is relative to the newest state that is offered.
     pub(crate) ranking_age: Duration,
 }
 

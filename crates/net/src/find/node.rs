@@ -93,8 +93,8 @@ pub struct Node {
 
 impl Node {
     /// True if an offer may be tried. A full archive must not have failed. An incremental archive must not
-    /// have failed with the full archive at `full_location`, and fewer than `PAIR_FAULTS_MAX` other ones of its
-    /// server may have failed with it.
+    /// have failed with the full archive at `full_location`. Fewer than `PAIR_FAULTS_MAX` other incremental
+    /// archives of its server may have failed with that full archive.
     pub fn allows(&self, offer: &Offer, full_location: Option<&str>) -> bool {
         let mut failed_pairs = Vec::new();
         for failed in &self.failed {

@@ -1,8 +1,7 @@
 //! Ranks candidates by the age that their state will have at boot: its present age, and the time to
-//! fetch and restore it. Pure.
+//! fetch and restore it. Reads no files, and sends no requests.
 //!
-//! This is the only ranking: `find`, `fetch` and `bootstrap` use it, also after each failure. A server
-//! that was not measured is assumed to be slow, and ranks after an equally good server that was measured.
+//! This is the only ranking: `find`, `fetch` and `bootstrap` use it, also after each failure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +20,8 @@ const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
 const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
 /// Number of slots that an archive may be ahead of the RPC servers' slot. A server that names a
-/// later archive is wrong or lies: archives are older than the newest slot, and RPC servers do not lag
-/// by more than a few minutes.
+/// later archive is wrong or lies. Archives are older than the newest slot, and RPC servers lag by at
+/// most some minutes.
 const FUTURE_SLOTS_MAX: u64 = 1_000;
 
 #[derive(Clone, Copy)]
@@ -44,7 +43,7 @@ impl<'a> OfferPair<'a> {
 pub struct RankedCandidates {
     /// Candidates that a node may use, best first.
     pub candidates: Vec<Candidate>,
-    /// Candidates that would be too old at boot.
+    /// Candidates whose states would be too old at boot.
     pub stale: Vec<Candidate>,
 }
 
@@ -76,9 +75,9 @@ impl Ranking {
         self.ages = self.offers.iter().filter_map(age).collect();
     }
 
-    /// Returns the age of the bank of a slot, from the cluster's slot or else from bank files. A bank
-    /// counts as older than the next newer one by the time of the slots between them. Returns `None` if the
-    /// bank is newer than all banks of known age.
+    /// Returns the age of the bank of a slot. Without the cluster's slot, the age is that of the nearest bank
+    /// of known age that is not older, plus the time of the slots between them. Returns `None` if all
+    /// banks of known age are older.
     pub fn age(&self, slot: u64) -> Option<Duration> {
         if let Some(cluster_slot) = self.cluster_slot {
             return Some(self.slot_time.duration(cluster_slot.saturating_sub(slot)));
@@ -93,8 +92,8 @@ impl Ranking {
         self.max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(self.slot_time)
     }
 
-    /// True if the state would be too old at boot. If the operator set no limit, ages from bank
-    /// files are not enough to refuse a state: only the cluster's slot is.
+    /// True if the state would be too old at boot. If the operator set no limit, the default limit
+    /// applies only to ages that follow from the cluster's slot.
     fn is_stale(&self, candidate: &Candidate) -> bool {
         let is_limited = self.max_age.is_some();
         match candidate.expected_age {
@@ -106,11 +105,11 @@ impl Ranking {
     /// Ranks the candidates for a node.
     pub fn rank(&self, node: &Node) -> RankedCandidates {
         let pairs = self.combine_offers(node);
-        // Uses only the slots of pairs that may still be tried: a lying server's slot that has
-        // failed must not add the same delay to every other candidate.
+        // Uses only the slots of pairs that may still be tried. After a lying server has failed, its
+        // slot must not add the same delay to every other candidate.
         let newest = self.cluster_slot.or(pairs.iter().map(OfferPair::slot).max());
         let mut candidates: Vec<Candidate> = pairs.into_iter().map(|pair| self.estimate(pair, newest, node)).collect();
-        // If the operator named an archive by URLs, these are used in the given order.
+        // If the operator named an archive by URLs, the URLs are used in the given order.
         if node.requested.is_some() {
             return RankedCandidates { candidates, stale: Vec::new() };
         }
@@ -178,7 +177,7 @@ impl Ranking {
         self.rates.get(&remote.origin()).copied()
     }
 
-    /// Combines each full archive with the newest incremental ones that build on it, and with none.
+    /// Returns each full archive alone, and with the newest incremental archives that build on it.
     /// The incremental archive may come from another source, because all validators of a cluster have the
     /// same state at one slot. If a state is expected, only combinations with that state remain.
     fn combine_offers(&self, node: &Node) -> Vec<OfferPair<'_>> {
@@ -195,7 +194,7 @@ impl Ranking {
             let own_incremental = self.newest_incremental_on(&full.name, &location, node, Some(&full.source));
             let newest_incremental = self.newest_incremental_on(&full.name, &location, node, None);
             // An incremental archive of another source is used if the full archive's own source has
-            // none. With a local full archive, a newer incremental one from elsewhere is used too.
+            // none. A local full archive is also combined with a newer incremental archive from elsewhere.
             if let Some(newest) = newest_incremental
                 && own_incremental.is_none_or(|own| full.is_local() && own.name.slot < newest.name.slot)
             {
@@ -204,8 +203,8 @@ impl Ranking {
             if own_incremental.is_some() {
                 pairs.push(OfferPair { full, incremental: own_incremental });
             }
-            // The full archive alone can be the youngest at boot, if fetching the incremental one
-            // takes longer than the time between their slots.
+            // The full archive alone can be younger at boot: fetching the incremental archive may take
+            // longer than the time between their slots.
             pairs.push(OfferPair { full, incremental: None });
         }
         pairs.retain(|pair| pair.offers().any(|offer| node.expected.matches(&offer.name)));
@@ -217,8 +216,8 @@ impl Ranking {
         self.wants_incremental && !is_enough && node.requested.is_none()
     }
 
-    /// Returns the newest incremental archive on the full archive at `full_location`, from one source
-    /// or any.
+    /// Returns the newest incremental archive on the full archive at `full_location`. Looks only at the
+    /// offers of `source`, if given.
     pub fn newest_incremental_on(
         &self,
         full: &ArchiveName,
@@ -241,9 +240,9 @@ impl Ranking {
     }
 }
 
-/// Ranks candidates that reuse the node's own full archive last, unless they need fewer bytes than
-/// the best candidate with a fetched one. Drops a candidate if the node has another full archive
-/// between the slots of its full and its incremental archive: a restore would refuse it.
+/// Moves candidates that need a local base to the end, unless they need fewer bytes than the best candidate
+/// that fetches its full archive. Drops a candidate that needs a local base if the node has a full archive
+/// between the slots of the base and of the incremental archive: a restore would refuse the candidate.
 fn demote_and_drop_local_bases(candidates: &mut Vec<Candidate>, node: &Node) {
     let remote = candidates.iter().filter(|candidate| !candidate.full.is_local());
     let newest = remote.map(|candidate| candidate.full.name.slot).max();
@@ -252,7 +251,7 @@ fn demote_and_drop_local_bases(candidates: &mut Vec<Candidate>, node: &Node) {
         let between = candidate.full.name.slot.saturating_add(1)..candidate.slot();
         !is_base(candidate) || !node.full_slots.iter().any(|slot| between.contains(slot))
     });
-    // Another full archive of the node saves as many bytes, so ages decide between these archives.
+    // All local full archives save the same fetch, so ages decide between them.
     let best_fetched = candidates.iter().find(|candidate| !candidate.full.is_local());
     let fetched_bytes = best_fetched.and_then(Candidate::remaining_bytes);
     candidates.sort_by_key(|candidate| match (fetched_bytes, candidate.remaining_bytes()) {
@@ -262,8 +261,8 @@ fn demote_and_drop_local_bases(candidates: &mut Vec<Candidate>, node: &Node) {
 }
 
 impl Candidate {
-    /// True if the full archive is local, and worth using only with the incremental archive, because a source
-    /// has a newer full archive, or because the incremental archive was rebased on the local one.
+    /// True if the full archive is local, and of use only as the base of the incremental archive. It is so if
+    /// a source has a newer full archive, or if the incremental archive was rebased on the local archive.
     fn needs_local_base(&self, newest_remote: Option<u64>) -> bool {
         let is_older = newest_remote.is_some_and(|newest| self.full.name.slot < newest);
         let incremental = self.incremental.as_ref();
@@ -361,7 +360,7 @@ mod tests {
             restore_bytes_per_second: 200_000_000,
         };
         assert_eq!(age_at_boot(facts), Duration::from_secs(200 + 880 + 550));
-        // The full archive is on the disk; an incremental one of 2 GB is fetched.
+        // The full archive is on the disk. An incremental archive of 2 GB is fetched.
         let facts = PairFacts { local_bytes: Some(110_000_000_000), fetch_bytes: Some(2_000_000_000), ..facts };
         assert_eq!(age_at_boot(facts), Duration::from_secs(200 + 16 + 560));
     }
@@ -371,8 +370,8 @@ mod tests {
         Ranking { offers, wants_incremental: true, restore_bytes_per_second, ..Ranking::default() }
     }
 
-    /// The age of a bank follows from its own or a newer bank's time. The time of the archive
-    /// file says nothing.
+    /// The age of a bank follows from the bank's own time, or from the time of a newer bank. The time
+    /// of the archive file is not used.
     #[test]
     fn ages_follow_from_the_times_of_banks() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
@@ -389,14 +388,14 @@ mod tests {
         };
         assert_eq!(ages(&[(100, None)], 100), None, "unknown");
         assert_eq!(ages(&[(100, Some(500))], 100), Some(500));
-        assert_eq!(ages(&[(150, Some(20)), (200, Some(500))], 100), Some(40), "by the next newer one");
-        assert_eq!(ages(&[(100, Some(500)), (200, Some(5))], 200), Some(5), "an older archive says nothing");
+        assert_eq!(ages(&[(150, Some(20)), (200, Some(500))], 100), Some(40), "from the next newer bank");
+        assert_eq!(ages(&[(100, Some(500)), (200, Some(5))], 200), Some(5), "an older bank is not used");
         assert_eq!(ages(&[(100, Some(500)), (200, None)], 200), None, "newer than all banks of known age");
         assert_eq!(ages(&[(100, None), (200, Some(0))], 100), Some(40));
     }
 
-    /// A local full archive need not be fetched, so an incremental one on it needs the fewest
-    /// bytes. It must build on the same state.
+    /// A local full archive need not be fetched, so an incremental archive on it needs the fewest
+    /// bytes. The incremental archive must build on the state of the local archive.
     #[test]
     fn a_local_full_archive_saves_a_fetch() {
         let remote = |base_slot, slot: u64, bytes: u64, rebased_on: Option<u8>| Offer {
@@ -415,8 +414,12 @@ mod tests {
             (best.full.name.slot, best.slot(), best.fetch_bytes())
         };
         assert_eq!(best(Some(7)), (10, 20_010, Some(1_000_000_000)));
-        assert_eq!(best(None), (10, 20_010, Some(1_000_000_000)), "a list that does not tell");
-        assert_eq!(best(Some(8)), (20_010, 20_010, Some(100_000_000_000)), "of a different state at that slot");
+        assert_eq!(best(None), (10, 20_010, Some(1_000_000_000)), "the list does not name the base's hash");
+        assert_eq!(
+            best(Some(8)),
+            (20_010, 20_010, Some(100_000_000_000)),
+            "the base has a different state at that slot"
+        );
         let offers = vec![
             remote(None, 1010, 100_000_000_000, None),
             offer(None, 1010, 1, Some(100_000_000_000)),
@@ -428,7 +431,7 @@ mod tests {
         assert_eq!(
             (best.full.name.slot, best.slot()),
             (10, 20_010),
-            "the newest one on either full archive of the node"
+            "the newest incremental archive on either local full archive"
         );
     }
 
@@ -444,7 +447,7 @@ mod tests {
         assert_eq!(slots, [15, 15]);
     }
 
-    /// A fast server's full archive is used even if a slow server has an incremental one on it.
+    /// A fast server's full archive is used alone, although a slow server has an incremental archive on it.
     #[test]
     fn a_slow_incremental_archive_is_left_out() {
         let remote = |base_slot, slot: u64, host: &str| remote_offer(base_slot, slot, host, Some(1_000_000));
@@ -459,7 +462,7 @@ mod tests {
         assert_eq!(slots(1_000), [1000, 900], "1,000 s for 10 slots");
     }
 
-    /// A node's own full archive is combined with the newest incremental one of any source.
+    /// A local full archive is combined with the newest incremental archive of any source.
     #[test]
     fn the_newest_incremental_archive_of_any_source_is_used() {
         let list = vec![offer(None, 10, 1, None), offer(Some(10), 12, 1, None), offer(Some(10), 15, 2, None)];

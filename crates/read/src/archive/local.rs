@@ -22,8 +22,8 @@ pub enum LocalArchive {
 }
 
 impl LocalArchive {
-    /// Creates an archive from an open file, a pipe, a socket or another stream with a file descriptor,
-    /// so that a wait for its bytes can be interrupted.
+    /// Creates an archive from a stream with a file descriptor, such as an open file, a pipe or a socket. A
+    /// wait for its bytes can be interrupted.
     pub fn from_stream(stream: impl Into<OwnedFd>) -> Self {
         Self::Stream(Arc::new(File::from(stream.into())))
     }

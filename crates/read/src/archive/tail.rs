@@ -9,7 +9,7 @@ use std::ops::Range;
 use slotpress_base::{Error, IoContext, Progress, Result, prefix_mut, range_bytes, saturating_add_to, to_usize};
 use slotpress_format::{
     ArchiveRoot, END_OF_ARCHIVE_BYTES, Entry, FrameHash, FrameSpan, INDEX_FRAME_BYTES_MAX, Index,
-    SEEK_TABLE_FOOTER_BYTES, SeekTableItem, parse_seek_table, seek_table_bytes,
+    SEEK_TABLE_FOOTER_BYTES, SeekTableItem, parse_seek_table, seek_table_len,
 };
 
 use super::source::Source;
@@ -83,7 +83,7 @@ impl LastBytes<'_> {
     fn seek_table(&mut self, length_bytes: u64) -> Result<Option<(Vec<SeekTableItem>, u64)>> {
         let Some(footer_offset) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
         self.get(tail_read_offset(length_bytes)..length_bytes)?;
-        let table_bytes = self.get(footer_offset..length_bytes)?.first_chunk().and_then(seek_table_bytes);
+        let table_bytes = self.get(footer_offset..length_bytes)?.first_chunk().and_then(seek_table_len);
         let Some(table_bytes) = table_bytes.filter(|bytes| *bytes <= SEEK_TABLE_BYTES_MAX) else { return Ok(None) };
         let table_offset = length_bytes.checked_sub(table_bytes).ok_or_else(misfit_error)?;
         Ok(Some((parse_seek_table(self.get(table_offset..length_bytes)?)?, table_offset)))

@@ -4,7 +4,7 @@
 use slotpress_base::{Result, split_at_most, to_usize};
 use slotpress_format::{
     BLOCK_CONTENT_BYTES_MAX, FRAME_HEADER_BYTES_MAX, FrameStart, SEEK_TABLE_FOOTER_BYTES, SKIPPABLE_MAGIC, ZSTD_MAGIC,
-    parse_block_header, parse_frame_start, seek_table_bytes, skippable_frame_bytes,
+    parse_block_header, parse_frame_start, seek_table_len, skippable_frame_bytes,
 };
 
 use super::shape::read_up_to;
@@ -44,7 +44,7 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
         return Ok(true);
     }
     // A file with a seek table is whole. The table's frame may be longer than the bytes read here.
-    if bytes.last_chunk::<SEEK_TABLE_FOOTER_BYTES>().is_some_and(|footer| seek_table_bytes(footer).is_some()) {
+    if bytes.last_chunk::<SEEK_TABLE_FOOTER_BYTES>().is_some_and(|footer| seek_table_len(footer).is_some()) {
         return Ok(false);
     }
     let mut classes: Vec<Classes> = vec![0; bytes.len().saturating_add(1)];

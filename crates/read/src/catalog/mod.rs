@@ -296,9 +296,9 @@ impl Catalog {
         self.archives.iter().find(|archive| archive.is_full() && archive.name.slot == base)
     }
 
-    /// Returns the archives that a node would choose. Leaves out formats that no client reads, and
-    /// results of `rebase`, because a node may have a full archive of a slot between their base slot
-    /// and their slot.
+    /// Returns the archives that a node would choose. Leaves out formats that no client reads. Also leaves
+    /// out rebased archives, because a node may have a full archive of a slot between the two slots of a
+    /// rebased archive.
     pub fn choice(&self) -> Option<NodeChoice<'_>> {
         let is_readable =
             |archive: &&ListedArchive| !clients_that_read(archive.name.compression).is_empty() && !archive.is_rebased();

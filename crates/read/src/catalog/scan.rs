@@ -91,9 +91,9 @@ fn scan_and_judge(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<ListedArchiv
 /// read in any case. Without an index, the status cache before a bank file must be decoded too.
 const DATED_MAX: usize = 4;
 
-/// Reads the times of the newest archives from their bank files. Reads the slot duration and
-/// the epoch schedule from the bank file of the newest full archive, or else of the newest archive,
-/// unless `known` has them from the same archive.
+/// Reads the times of the newest archives from their bank files. Reads the slot duration and the epoch
+/// schedule from the bank file of the newest full archive, or of the newest archive if there is no full
+/// archive. Does not read them if `known` has them from the same archive.
 pub fn read_newest_bank_times(catalog: &mut Catalog, known: &Catalog) {
     read_times_of(DATED_MAX, catalog, known);
 }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use slotpress_base::{Error, Progress, Result, THREADS_MAX};
 use slotpress_format::{Address, Record};
 
-use crate::verify::job::VerifyJob;
+use crate::verify::job::{JobVisitor, VerifyJob};
 use crate::verify::read_snapshot;
 use crate::{Check, Failure, Snapshot, StateVisitor, StateWorker, StorageRef, VerifyOptions, VerifyReport};
 
@@ -49,11 +49,9 @@ pub trait AccountVisitor {
 /// Half of [`CheckOptions::memory_bytes`](crate::CheckOptions::memory_bytes) holds the log (20 bytes per
 /// record), the other half the marks of superseded records (about 2 bytes each).
 ///
-/// # Errors
-/// The first error of a visitor. An [`Error`] if the input cannot be read or is damaged. With
-/// [`CheckMode::State`](crate::CheckMode::State), also if the state does not match bank file and
-/// name (the visited accounts may be wrong then), or if an incremental archive is given without its
-/// full one.
+/// # Errors The first error of a visitor. An [`Error`] if the input cannot be read or is damaged. With
+/// [`CheckMode::State`](crate::CheckMode::State), also fails if the full archive of an incremental archive is
+/// missing, or if the state does not match bank file and name. The visited accounts may be wrong then.
 pub fn visit_accounts<V: AccountVisitor + Send>(
     snapshot: &Snapshot,
     options: &VerifyOptions,
@@ -96,7 +94,8 @@ pub(super) fn read_state(
     visitor: &dyn StateVisitor,
 ) -> Result<VerifyReport> {
     let options = options.clone().threads(options.threads.clamp(1, THREADS_MAX));
-    read_snapshot(snapshot, VerifyJob { second_pass_visitor: Some(visitor), ..VerifyJob::new(&options, progress) })
+    let visitor = JobVisitor::SecondPass(visitor);
+    read_snapshot(snapshot, VerifyJob { visitor, ..VerifyJob::new(&options, progress) })
 }
 
 struct AccountVisit<F, V: AccountVisitor> {

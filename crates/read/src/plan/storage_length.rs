@@ -99,8 +99,8 @@ pub fn storage_length(
         if cut_file_bytes > 0 && obsolete.count > 0 {
             return Err(Error::damaged("the bank file's storage map does not name it"));
         }
-        // In a ledger restored from a full and an incremental archive, the newer map omits storages
-        // of the full archive whose records have all become obsolete in between.
+        // In a ledger restored from a full and an incremental archive, the newer map omits storages of the
+        // full archive in which all records have become obsolete since.
         return Ok(length(cut_file_bytes, cut_file_bytes > 0));
     };
     if map_bytes > cut_file_bytes {

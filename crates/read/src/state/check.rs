@@ -1,11 +1,11 @@
 //! Decides whether the state is checked while an archive is restored or recompressed, and records
 //! the evidence for the result.
 //!
-//! Frame checksums find damage, and an index finds missing storages. Neither shows
-//! whether the accounts are those of the bank file: an attacker who changes an account can rewrite
-//! every checksum, index and frame hash. Only the state (capitalization and lattice hash over the
-//! newest version of every account) shows that, so it is checked, except with [`CheckMode::Frames`]
-//! and no expected hash. No archive can prove that its state is the cluster's.
+//! Frame checksums find damage, and an index finds missing storages. Neither shows whether the accounts are
+//! those of the bank file: an attacker who changes an account can rewrite every checksum, index and frame
+//! hash. Only the capitalization and the lattice hash over the newest version of every account show that.
+//! They are checked unless the mode is [`CheckMode::Frames`] and no hash is expected. No archive can prove
+//! that its state is the cluster's.
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,8 @@
 //! Computes fingerprints: short identifiers of accounts, unpredictable and valid for one run.
 //!
-//! A fingerprint has three parts of 32 bits. Each part is a multilinear hash with its own random
-//! key (Lemire and Kaser, "Strongly universal string hashing is fast"): each of the eight 32-bit
-//! words of a pubkey is multiplied by a 64-bit number of the key, and the part is the upper half of
-//! the sum.
+//! A fingerprint has three parts of 32 bits. Each part is a multilinear hash with its own random key (Lemire
+//! and Kaser, "Strongly universal string hashing is fast"). The eight 32-bit words of a pubkey are each
+//! multiplied by a 64-bit number of the key. The part is the upper half of the sum of these products.
 //!
 //! Two pubkeys that were chosen before the key was drawn collide with a probability of exactly
 //! 2^-96. The probability that any two of n accounts collide is below n² / 2^97, which is 6e-12 for
@@ -92,7 +91,7 @@ mod tests {
 
     #[test]
     fn another_run_has_other_fingerprints() {
-        let [first, second] = [(); 2].map(|()| Fingerprinter::new().expect("random bytes"));
+        let [first, second] = [0; 2].map(|_| Fingerprinter::new().expect("random bytes"));
         assert_eq!(first.fingerprint(&[7; 32]), first.fingerprint(&[7; 32]));
         assert_ne!(first.fingerprint(&[7; 32]), second.fingerprint(&[7; 32]));
     }

@@ -28,7 +28,7 @@ impl<'a> AccountsPass<'a> {
 impl RecordVisitor for AccountsPass<'_> {
     fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
         let visitor = match self.task {
-            Task::Visit { visitor, .. } | Task::Add(Some(visitor)) => Some(visitor.new_worker()),
+            Task::Visit { visitor, .. } | Task::HashAndLog(Some(visitor)) => Some(visitor.new_worker()),
             _ => None,
         };
         Box::new(AccountsWorker {
@@ -96,7 +96,7 @@ impl AccountsWorker<'_> {
     fn log(&mut self, record: &Record<'_>) {
         let state = self.pass.state;
         let storage = self.storage;
-        let is_added = matches!(self.pass.task, Task::Add(_));
+        let is_added = matches!(self.pass.task, Task::HashAndLog(_));
         let is_tombstone = record.header.lamports == 0;
         let fingerprint = state.fingerprinter.fingerprint(&record.header.pubkey);
         self.sums.records += 1;
@@ -164,7 +164,7 @@ impl RecordWorker for AccountsWorker<'_> {
                 self.duplicates = find_storage_records(duplicates, storage.number);
             }
             Task::Visit { superseded, .. } => self.marks = superseded.storage_marks(storage.number),
-            Task::Add(_) | Task::Log => {}
+            Task::HashAndLog(_) | Task::Log => {}
         }
     }
 }
@@ -172,7 +172,7 @@ impl RecordWorker for AccountsWorker<'_> {
 impl RecordSink for AccountsWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
         match self.pass.task {
-            Task::Add(_) | Task::Log => self.log(&record),
+            Task::HashAndLog(_) | Task::Log => self.log(&record),
             Task::Visit { is_hashed, .. } => self.visit(&record, is_hashed),
             Task::Subtract(_) => self.subtract(&record),
         }

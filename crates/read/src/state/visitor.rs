@@ -15,7 +15,7 @@ use crate::{StorageRef, Superseded};
 pub enum Task<'a> {
     /// Hash and log every record, except versions that are older than those of a newer archive. Pass
     /// the same records to the visitor, if there is one.
-    Add(Option<&'a dyn StateVisitor>),
+    HashAndLog(Option<&'a dyn StateVisitor>),
     /// Subtract the superseded records, and report accounts that a storage holds twice.
     Subtract(&'a Superseded),
     /// Log every record for a visit, and hash none.

@@ -1,5 +1,5 @@
-//! Work directories: made next to their final place, locked while a run works in them, and emptied
-//! through their open descriptor, so that another directory at the same path is never touched.
+//! Work directories. They are made next to their final place, and are locked while a run works in them. They
+//! are emptied through an open descriptor, so a different directory at the same path is never touched.
 
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, BorrowedFd};

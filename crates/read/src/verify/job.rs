@@ -11,12 +11,12 @@ use crate::{ArchiveInput, CheckMode, CheckOptions, SnapshotClient, StateBuilder,
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct VerifyOptions {
-    /// Clients that must load the input. If empty, every deviation is a failure, except what is
-    /// normal for some client version. Default: empty.
+    /// Clients that must load the input. If empty, every deviation is a failure, except differences
+    /// between client versions. Default: empty.
     #[setters(into)]
     pub clients: Vec<SnapshotClient>,
-    /// Skips records and state. With an index, reads only the frames with documents, unless a root
-    /// is expected. Default: false.
+    /// Skips records and state. If the archive has an index and no root is expected, reads only the
+    /// frames with documents. Default: false.
     pub quick: bool,
     /// Checks of records and state, and expected values. Default: all checks, no expected value.
     pub check: CheckOptions,
@@ -58,42 +58,53 @@ impl VerifyOptions {
         }
     }
 
-    /// Fails if the state of a part was to be checked.
+    /// Fails if the input is only a part of a state, and the state is to be checked.
     pub(crate) fn require_whole_state(&self, is_part: bool) -> Result<()> {
         if is_part && self.state_skip_reason().is_none() && !self.allows_part { Err(unpaired_error()) } else { Ok(()) }
     }
 }
 
+/// Visitor of the records of a job.
+#[derive(Clone, Copy)]
+pub(crate) enum JobVisitor<'a> {
+    None,
+    FirstPass(&'a dyn StateVisitor),
+    /// The second pass takes place even if the state is not checked.
+    SecondPass(&'a dyn StateVisitor),
+}
+
 #[derive(Clone, Copy)]
 pub(crate) struct VerifyJob<'a> {
     pub options: &'a VerifyOptions,
-    /// Visitor of the records in a second pass, even if the state is not checked.
-    pub second_pass_visitor: Option<&'a dyn StateVisitor>,
-    /// Visitor of the records in the first pass, if there is no `second_pass_visitor`.
-    pub first_pass_visitor: Option<&'a dyn StateVisitor>,
+    pub visitor: JobVisitor<'a>,
     pub progress: &'a dyn Progress,
 }
 
 impl<'a> VerifyJob<'a> {
     pub fn new(options: &'a VerifyOptions, progress: &'a dyn Progress) -> Self {
-        Self { options, second_pass_visitor: None, first_pass_visitor: None, progress }
+        Self { options, visitor: JobVisitor::None, progress }
+    }
+
+    pub fn second_pass_visitor(&self) -> Option<&'a dyn StateVisitor> {
+        if let JobVisitor::SecondPass(visitor) = self.visitor { Some(visitor) } else { None }
     }
 
     pub fn reads_records(&self) -> bool {
-        self.options.state_skip_reason().is_none() || self.second_pass_visitor.is_some()
+        self.options.state_skip_reason().is_none() || self.second_pass_visitor().is_some()
     }
 
     pub fn first_task(&self) -> Task<'a> {
-        match (self.second_pass_visitor, self.first_pass_visitor) {
-            (Some(_), _) => Task::Log,
-            (None, visitor) => Task::Add(visitor),
+        match self.visitor {
+            JobVisitor::None => Task::HashAndLog(None),
+            JobVisitor::FirstPass(visitor) => Task::HashAndLog(Some(visitor)),
+            JobVisitor::SecondPass(_) => Task::Log,
         }
     }
 
-    pub fn announce(&self, archives: &[&ArchiveInput]) {
+    pub fn report_steps(&self, archives: &[&ArchiveInput]) {
         let Self { options, progress, .. } = *self;
         let mut stages = vec![self.stage()];
-        if self.second_pass_visitor.is_some() {
+        if self.second_pass_visitor().is_some() {
             stages.push(Stage::Visiting);
         }
         let length_of = |archive: &&ArchiveInput| archive.length_bytes().ok().flatten();
@@ -112,17 +123,17 @@ impl<'a> VerifyJob<'a> {
     }
 
     pub fn stage(&self) -> Stage {
-        if self.second_pass_visitor.is_some() { Stage::Reading } else { Stage::Verifying }
+        if self.second_pass_visitor().is_some() { Stage::Reading } else { Stage::Verifying }
     }
 }
 
 /// Prepares the state check for storages of this size. A temporary directory that the user chose
-/// must have space for what is not expected to fit in memory. If the system's directory lacks space,
-/// there is only a warning, because the estimate may be too high.
+/// must have space for the part of the log that is not expected to fit in memory. If the system's
+/// directory lacks space, there is only a warning, because the estimate may be too high.
 pub(crate) fn new_state_builder(job: &VerifyJob<'_>, storages_bytes: u64) -> Result<StateBuilder> {
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
     let spill_dir = job.options.check.spill_dir(None);
-    let state = match job.second_pass_visitor {
+    let state = match job.second_pass_visitor() {
         None => StateBuilder::with_kept_records(*memory_bytes, &spill_dir, storages_bytes)?,
         // The visit needs the other half to mark superseded records.
         Some(_) => StateBuilder::new(*memory_bytes / 2, &spill_dir, storages_bytes)?,

@@ -22,7 +22,7 @@ pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 /// Runs the checks that need the whole state, and makes the report. The newest part is the first.
 pub fn judge(parts: Vec<JudgedPart>, state: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
     let newest = judge_together(&parts, job)?;
-    if let (Some(bank), Some(visitor)) = (&newest.bank, job.second_pass_visitor) {
+    if let (Some(bank), Some(visitor)) = (&newest.bank, job.second_pass_visitor()) {
         let parts = parts.iter().map(|part| part.facts.clone()).collect();
         visitor.begin(&StateFacts { bank, parts, well_known: state.well_known.accounts() })?;
     }
@@ -39,7 +39,7 @@ fn read_again(parts: &[JudgedPart], newest: &JudgedPart, state: &StateBuilder, j
     if let Some(why) = job.options.state_skip_reason() {
         failures.skip(Check::State, why);
     }
-    let Some(visitor) = job.second_pass_visitor else {
+    let Some(visitor) = job.second_pass_visitor() else {
         if !job.reads_records() {
             return Ok(());
         }
@@ -73,7 +73,7 @@ fn judge_together<'a>(parts: &'a [JudgedPart], job: &VerifyJob<'_>) -> Result<&'
     {
         // A visit of the accounts of two archives that are not a pair fails.
         let strict = Failures::strict();
-        let failures = if job.second_pass_visitor.is_some() { &strict } else { failures };
+        let failures = if job.second_pass_visitor().is_some() { &strict } else { failures };
         let full = PairMember::from_archive(full, base.bank.as_ref());
         let incremental = PairMember::from_archive(incremental, newest.bank.as_ref());
         judge_pair(full, incremental, failures)?;

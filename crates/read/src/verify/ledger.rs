@@ -154,7 +154,7 @@ fn judge_layout(layout: Layout, failures: &Failures) -> Result<()> {
 /// Makes a report with the failures and the error of a ledger. Returns the error instead if it is not
 /// damage, or if accounts were to be visited.
 fn report_ledger_error(error: Error, failures: Failures, path: &Path, job: &VerifyJob<'_>) -> Result<VerifyReport> {
-    if error.kind() != ErrorKind::Damaged || job.second_pass_visitor.is_some() {
+    if error.kind() != ErrorKind::Damaged || job.second_pass_visitor().is_some() {
         return Err(error);
     }
     failures.at(FailurePlace::default()).add_error(Rule::Ledger, &error)?;

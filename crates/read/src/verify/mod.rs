@@ -21,7 +21,7 @@ pub mod report;
 use slotpress_base::{Progress, Result, Stopwatch};
 use slotpress_format::BankFile;
 
-use crate::verify::job::{VerifyJob, new_state_builder};
+use crate::verify::job::{JobVisitor, VerifyJob, new_state_builder};
 use crate::verify::judge::judge;
 use crate::verify::ledger::read_ledger;
 use crate::verify::part::JudgedPart;
@@ -59,7 +59,7 @@ pub fn verify_with_visitor(
     visitor: &dyn StateVisitor,
     progress: &dyn Progress,
 ) -> Result<(VerifyReport, Option<BankFile>)> {
-    let job = VerifyJob { first_pass_visitor: Some(visitor), ..VerifyJob::new(options, progress) };
+    let job = VerifyJob { visitor: JobVisitor::FirstPass(visitor), ..VerifyJob::new(options, progress) };
     let mut report = read_snapshot(snapshot, job)?;
     let bank = report.bank.take();
     Ok((report, bank))
@@ -82,7 +82,7 @@ fn read_archives(
     let mut state = new_state_builder(&job, estimate_unpacked_bytes(&archives)?)?;
     let seen_slots = SeenSlots::default();
     let mut parts: Vec<JudgedPart> = Vec::new();
-    job.announce(&archives);
+    job.report_steps(&archives);
     for (number, archive) in archives.iter().enumerate() {
         if number > 0 {
             state.begin_older_archive(options.threads)?;

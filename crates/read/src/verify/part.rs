@@ -38,7 +38,7 @@ impl JudgedPart {
         let archive = archive.open(&options.io_policy)?;
         if let Some(error) = &archive.index_error {
             failures.at(FailurePlace::default()).add_error(Rule::Index, error)?;
-            if job.second_pass_visitor.is_some() {
+            if job.second_pass_visitor().is_some() {
                 archive.warn_of_damaged_index(progress);
             }
         }

@@ -84,14 +84,14 @@ fn read_stakes<R: BufRead>(reader: &mut FieldReader<R>, kind: StakesKind) -> Sta
     let delegations = read_list(reader, |reader| {
         let stake_account = read_key(reader);
         let voter = read_key(reader);
-        let fields = [(); 4].map(|()| read_number(reader));
+        let fields = [0; 4].map(|_| read_number(reader));
         if kind == StakesKind::Epoch {
             read_number(reader);
         }
         DelegationFields { stake_account, voter, fields }
     });
     reader.skip(16).expect("unused, epoch");
-    let history = read_list(reader, |reader| [(); 4].map(|()| read_number(reader)));
+    let history = read_list(reader, |reader| [0; 4].map(|_| read_number(reader)));
     StakesFields { vote_accounts, delegations, history }
 }
 

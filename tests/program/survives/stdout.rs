@@ -1,4 +1,4 @@
-//! If the results of a command cannot be written, the command fails.
+//! Standard output that is full, closed, or a pipe without a reader.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! States that no trusted server confirms, or that were not expected.
+//! States that trusted servers confirm or do not confirm, and states that were not expected.
 
 use tempfile::TempDir;
 
@@ -91,7 +91,7 @@ fn an_archive_with_another_hash_in_its_name_is_refused() {
 #[test]
 fn a_quorum_of_trusted_servers_must_confirm() {
     let files = archives(&[]);
-    let [source, first, second] = [(); 3].map(|()| serve(&files, TransferMode::Ranges));
+    let [source, first, second] = [0; 3].map(|_| serve(&files, TransferMode::Ranges));
     let empty = serve(&Files::new(), TransferMode::Ranges);
     for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
         let run_with_quorum = |trusted: &[&str], quorum: &str| {

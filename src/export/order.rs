@@ -1,5 +1,5 @@
 //! Keeps changes in order: changes must be relative to the state that was last exported to their table.
-//! Otherwise, the table would lack an account that changed in between.
+//! Otherwise, the table would lack accounts that changed in between.
 
 use serde_json::Value;
 use slotpress_base::{Error, Progress, Result, text};
@@ -35,32 +35,42 @@ pub fn check_order(ours: &Value, table: &Store, progress: &dyn Progress) -> Resu
         let file = table.get_small_file(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
         Ok(file.and_then(|file| serde_json::from_slice(&file.bytes).ok()).unwrap_or_default())
     };
-    let Some(since) = ours["since_slot"].as_u64() else {
-        let Some(next) = others.into_iter().filter(|other| *other > slot).min() else { return Ok(()) };
-        let Some(since) = read_manifest(next)?["since_slot"].as_u64() else { return Ok(()) };
-        let message =
-            format!("{location} has changes of slot {next} since {since}: the older slot {slot} cannot be added");
-        return Err(Error::usage(message).with_hint("choose another output"));
-    };
+    match ours["since_slot"].as_u64() {
+        None => {
+            let Some(next) = others.into_iter().filter(|other| *other > slot).min() else { return Ok(()) };
+            let Some(since) = read_manifest(next)?["since_slot"].as_u64() else { return Ok(()) };
+            let message =
+                format!("{location} has changes of slot {next} since {since}: the older slot {slot} cannot be added");
+            Err(Error::usage(message).with_hint("choose another output"))
+        }
+        Some(since) => match others.into_iter().max() {
+            Some(last) => check_changes(ours, since, last, &read_manifest(last)?, &location),
+            None => {
+                let message = format!(
+                    "{location}: changes since slot {since} must follow a state that is there, and there is none"
+                );
+                Err(Error::usage(message).with_hint("export the state of that slot first, or choose another output"))
+            }
+        },
+    }
+}
+
+/// Refuses changes since a slot, unless they are relative to the newest state of the table.
+fn check_changes(ours: &Value, since: u64, last: u64, newest: &Value, location: &str) -> Result<()> {
     let refuse = |newest: String| {
         let message = format!("{location}: changes since slot {since} do not follow the newest state there: {newest}");
         Err(Error::usage(message).with_hint(
             "as the older state, use the last one that was exported there, with the same filters, format and tables; or choose another output",
         ))
     };
-    let Some(last) = others.into_iter().max() else {
-        let message = format!("{location}: changes since slot {since} must follow an exported state, and none exists");
-        return Err(Error::usage(message).with_hint("export the state of that slot first, or choose another output"));
-    };
-    let newest = read_manifest(last)?;
     if last != since || newest["hash"] != ours["since_hash"] {
         return refuse(format!("slot {last}, hash {}", show_field(&newest["hash"])));
     }
-    if let Some(why) = describe_difference(&newest, ours, &["schema_version"]) {
+    if let Some(why) = describe_difference(newest, ours, &["schema_version"]) {
         let message = format!("{location} has files of a different version of slotpress: {why}");
         return Err(Error::usage(message).with_hint("choose another output"));
     }
-    match describe_difference(&newest, ours, &FIXED_FIELDS) {
+    match describe_difference(newest, ours, &FIXED_FIELDS) {
         Some(why) => refuse(format!("slot {last}, but {why}")),
         None => Ok(()),
     }
