@@ -13,8 +13,8 @@ use crate::restore::input::{ArchiveToRestore, RestoreInput};
 use crate::restore::unpack::{UnpackedArchive, Unpacker};
 
 impl ArchiveToRestore {
-    /// Judges whether this archive builds on the full archive that was unpacked before it, if there is
-    /// one. `bank` is the bank file of this archive, once it was read.
+    /// Judges whether this archive builds on the full archive that was unpacked before, if any. `bank` is the
+    /// bank file of this archive, once it was read.
     pub fn judge_pair(&self, full: Option<(&Self, &UnpackedArchive)>, bank: Option<&BankFile>) -> Result<()> {
         let Some((full, unpacked)) = full else { return Ok(()) };
         let full = PairMember::from_archive(&full.archive, Some(&unpacked.bank));
@@ -64,9 +64,8 @@ fn hint_at_full_archive(error: Error, input: &RestoreInput<'_>) -> Error {
     }
 }
 
-/// Refuses an archive whose chain began with none of the known genesis blocks, if any is known: Agave
-/// compares them, and would not start. Ignores an unreadable genesis in the ledger, which the validator
-/// reports.
+/// If genesis blocks are known, refuses an archive of a chain that began with a different genesis block:
+/// Agave would not start. Ignores an unreadable genesis in the ledger, which the validator reports.
 pub fn check_chain(bank: &BankFile, options: &TargetOptions) -> Result<()> {
     let path = options.paths.ledger.join(GENESIS_FILE_NAME);
     let mut known = options.genesis.clone();

@@ -1,8 +1,8 @@
 //! Finds archives that would make a validator ignore or damage a restored state.
 //!
 //! - Newer archives: the validator would start from them instead. By their names, Agave chooses the full
-//!   archive of the highest slot and the highest incremental one on it. It uses a bank snapshot only if
-//!   that is not older than these (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate).
+//!   archive of the highest slot, and the highest incremental archive on it. Agave uses a bank snapshot only
+//!   if it is not older than these (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate).
 //! - Full archives between the two archives of a rebased pair: the validator would make incremental
 //!   archives on them, which would lack accounts that the rebased archive does not hold.
 
@@ -26,7 +26,7 @@ struct FoundArchive {
 #[derive(Clone, Copy, Debug)]
 pub struct RestoredSlots {
     newest: u64,
-    /// Slot of the full archive, if the incremental one was made by `rebase`.
+    /// Slot of the full archive, if `rebase` made the incremental archive.
     rebased_on: Option<u64>,
 }
 

@@ -47,7 +47,7 @@ impl CreatedDirs {
         self.created.clear();
     }
 
-    /// Removes a created directory, if it holds at most the lock of a ledger, and no other restore has
+    /// Removes a created directory unless it holds more than the lock of a ledger, or a different restore has
     /// locked it.
     fn remove(&self, parent: &KeptDir, name: &OsStr) -> Result<()> {
         if let Some(dir) = parent.open_dir(name)?.map(Arc::new) {

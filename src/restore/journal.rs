@@ -2,9 +2,9 @@
 //! rename completes the ledger. A run that finds the journal of a killed run undoes the renames if the
 //! last one was not made; otherwise it removes only the journal.
 //!
-//! Files and directories are identified by place and inode, so that others at the same places are not
-//! touched. The run itself undoes renames through its open directories. A later run opens the
-//! directories that the journal names.
+//! Files and directories are identified by place and inode, so that other files at the same places are not
+//! touched. The run itself undoes renames through its open directories. A later run opens the directories
+//! that the journal names.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,7 +27,7 @@ const FORMAT: &str = "slotpress-restore-journal-3";
 
 const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
 
-/// Limit on the length of a journal, far above that of any real one. A path has at most 4 KiB, and the
+/// Limit on the length of a journal. Any real journal is far shorter. A path has at most 4 KiB, and the
 /// journal uses up to four characters for each byte.
 const JOURNAL_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
@@ -73,7 +73,7 @@ impl Move {
         dir.path_of(path.split('/').next().unwrap_or_default())
     }
 
-    /// Opens the directory to which the file is moved, and returns it and the file's name there;
+    /// Opens the directory to which the file is moved. Returns the directory and the file's name there;
     /// `None` if the directory is missing and is not to be created.
     fn open_target(&self, create_missing: bool) -> Result<Option<(Arc<KeptDir>, &str)>> {
         let mut dir = self.to.0.clone();

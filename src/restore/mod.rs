@@ -163,7 +163,7 @@ impl RestoreJob<'_> {
         let mut unpacker = Unpacker { job: self, run_dirs, assigner, seen_slots: SeenSlots::default(), state };
         let mut unpacked: Vec<UnpackedArchive> = Vec::new();
         while unpacked.len() < input.opened.len() || input.open_next()? {
-            // The archive that was unpacked last, on which the next one builds.
+            // The archive that was unpacked last, on which the next archive builds.
             let full = input.opened.iter().zip(&unpacked).next_back();
             let next = &input.opened[unpacked.len()];
             let is_base = unpacked.len() + 1 < input.opened.len();

@@ -1,5 +1,5 @@
-//! Decides what to pin, prepare, publish and delete next, from the archives that are seen, pinned,
-//! ready and published. Does no I/O.
+//! Decides what to pin, prepare, publish and delete next, from the validator's archives and the pinned, ready
+//! and published archives. Does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,7 +105,7 @@ pub struct PinChanges {
 }
 
 impl TargetState {
-    /// True if the target has neither answered nor failed yet: nothing is prepared for it.
+    /// True if the target has neither answered nor failed yet. Nothing is prepared for such a target.
     pub fn is_untried(&self) -> bool {
         !self.is_read && self.retry.failures == 0
     }
@@ -128,7 +128,7 @@ impl Planner<'_> {
     }
 
     fn candidates(&self) -> BTreeMap<ArchiveKey, &ListedArchive> {
-        // Prefer a pinned archive to a seen one with the same key, which may vanish.
+        // Prefer a pinned archive: the validator's archive with the same key may vanish.
         let mut candidates = BTreeMap::new();
         for archive in self.scan.validator_archives.iter().chain(&self.scan.pinned) {
             candidates.insert(key_of(&archive.name), archive);
@@ -163,8 +163,8 @@ impl Planner<'_> {
         contents
     }
 
-    /// True if an archive may be prepared: full ones always, incremental ones when their turn
-    /// comes. An archive that failed keeps its turn.
+    /// True if an archive may be prepared: full archives always, incremental archives when their turn comes.
+    /// An archive that failed keeps its turn.
     fn has_turn(&self, key: &ArchiveKey) -> bool {
         let is_incremental_due = if self.options.once {
             !self.has_begun_incremental
@@ -193,8 +193,8 @@ impl Planner<'_> {
         self.wanted_archives(kind).into_iter().rfind(is_eligible)
     }
 
-    /// Chooses the next archive to check and recompress: the newest full one, then the newest
-    /// incremental one.
+    /// Chooses the next archive to check and recompress: the newest full archive, then the newest incremental
+    /// archive.
     pub fn next_to_prepare(&self) -> Option<&ListedArchive> {
         if self.preparing.is_some() {
             return None;
@@ -210,7 +210,7 @@ impl Planner<'_> {
         // The newest full archive may be waiting after failures. It stays pinned until it is tried again.
         needed.extend(self.wanted_archives(ArchiveKind::Full).pop());
         needed.extend(next_full);
-        // An incremental archive that is pinned while another one is prepared would be old when its
+        // If an incremental archive were pinned while a different one is prepared, it would be old when its
         // turn comes.
         if preparing.is_none() && next_full.is_none() {
             needed.extend(self.wanted_archives(ArchiveKind::Incremental).pop());
@@ -245,8 +245,8 @@ impl Planner<'_> {
         pins
     }
 
-    /// Chooses the next archive for a target, apart from rebased ones: the newest full one, then the
-    /// newest incremental one based on it.
+    /// Chooses the next archive for a target, apart from rebased archives: the newest full archive, then the
+    /// newest incremental archive based on it.
     pub fn next_ordinary(&self, target: &TargetState) -> Option<&ArchiveName> {
         let published = target.published();
         self.newest_ready(published, ArchiveKind::Full)
@@ -293,7 +293,7 @@ impl Planner<'_> {
         self.ready_names().find(|name| publishable.contains(&key_of(name)))
     }
 
-    /// Chooses the next archive for a target; rebased ones come last.
+    /// Chooses the next archive for a target. Rebased archives come last.
     pub fn next_for_target(&self, target: &TargetState) -> Option<&ArchiveName> {
         self.next_ordinary(target).or_else(|| self.next_ready_rebase(target))
     }

@@ -1,6 +1,6 @@
-//! The planner knows which archives were seen, pinned and prepared, what each target has, and which
-//! tasks are running. All loops take their work from it. It does no I/O, so that whole runs can be
-//! simulated (`simulation_tests`).
+//! The planner knows the validator's archives, the pinned and prepared archives, the contents of each target,
+//! and the running tasks. All loops take their work from the planner. The planner does no I/O, so whole runs
+//! can be simulated (`simulation_tests`).
 
 pub mod choose;
 #[cfg(test)]

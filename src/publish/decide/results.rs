@@ -28,7 +28,8 @@ impl Planner<'_> {
         self.retries.entry(key_of(name)).or_default()
     }
 
-    /// Leaves out an archive, and reports that once. A run with `--once` fails if a target lacks it.
+    /// Leaves out an archive, and reports once that the archive is left out. A run with `--once` fails if a
+    /// target lacks it.
     pub fn leave_out(&mut self, name: ArchiveName, reason: String, hint: &str) {
         let message = format!("{name} was left out, and is not published: {reason}");
         let error = Error::failed(&message).with_hint(hint.to_string());

@@ -4,14 +4,12 @@ use std::time::{Duration, Instant};
 
 use crate::publish::journal::FileIdentity;
 
-/// Pause after the first failure of an operation; each further failure doubles it, up to the
-/// maximum.
+/// Pause after the first failure of an operation. Each further failure doubles the pause, up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// After this many failures to prepare an archive, other archives are prepared during its pauses.
-/// Until then they wait, because preparing an older archive takes long and may turn out to be
-/// unnecessary.
+/// After this many failures to prepare an archive, other archives are prepared during the pauses. Until then,
+/// the other archives wait, because preparing an older archive takes long and may be unnecessary.
 const FAILURES_BEFORE_OTHERS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, Default)]

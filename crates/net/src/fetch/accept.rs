@@ -18,9 +18,9 @@ pub struct AcceptedArchive {
     pub root: Option<ArchiveRoot>,
 }
 
-/// Accepts an archive that was read to its end, if its compression matches its name, it has the expected
+/// Accepts an archive that was read to its end if its compression matches its name, its root is the expected
 /// root, and its frames match their hashes. Skips the frames in the first `compared_bytes`, which have been
-/// compared already, and reports the bytes of the other frames as progress.
+/// compared already. Reports the bytes of the other frames as progress.
 ///
 /// # Errors
 /// Kind [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is damaged, or is not the expected one.
@@ -48,7 +48,7 @@ pub fn accept(
     }
     let tail = Tail::read(source)?;
     let root = tail.as_ref().and_then(|tail| Some(tail.hashes.as_ref()?.root));
-    // The hashes are found by the end of the archive: if it is damaged, nothing would be compared.
+    // The end of the archive says where the hashes are. If the end were damaged, nothing would be compared.
     if shape.has_hashes && root.is_none() {
         return Err(rejection(
             "the archive has frame hashes, but its end, which leads to them, is damaged".to_string(),
@@ -64,7 +64,7 @@ pub fn accept(
     Ok(AcceptedArchive { root })
 }
 
-/// Explains why an archive with this root is not the expected one; `None` if it is.
+/// Explains why an archive with this root is not the expected archive; `None` if it is.
 pub fn root_mismatch(expected: Option<ArchiveRoot>, root: Option<ArchiveRoot>) -> Option<String> {
     match (expected?, root) {
         (expected, Some(root)) if root == expected => None,

@@ -103,8 +103,8 @@ impl Mirror {
         })
     }
 
-    /// Makes one request for a range, and passes the bytes to `on_bytes`, which returns how many of them
-    /// are new. A transfer that breaks off after enough new bytes is no failure.
+    /// Makes one request for a range. Passes the bytes to `on_bytes`, which returns how many of them are new.
+    /// A transfer that breaks off after enough new bytes is no failure.
     ///
     /// # Errors
     /// The server fails, or `on_bytes` does.
@@ -157,8 +157,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Adds new bytes to the server's total, and to `request_bytes`, those of one request. Enough of them
-    /// reset the server's failures.
+    /// Adds new bytes to the server's total, and to `request_bytes`, the total of one request. Enough new
+    /// bytes reset the server's failures.
     pub fn record_bytes(&self, bytes: u64, request_bytes: &mut u64) {
         self.useful_bytes.fetch_add(bytes, Relaxed);
         saturating_add_to(request_bytes, bytes);

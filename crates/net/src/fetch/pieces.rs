@@ -1,4 +1,4 @@
-//! Chooses which piece of an archive a connection fetches next. Pure.
+//! Chooses which piece of an archive a connection fetches next. Does no I/O.
 //!
 //! Pieces are fetched in the order of the file, because they are read in that order. When all pieces are
 //! being fetched, an idle connection takes over the piece that has been slow for longest. Otherwise, the
@@ -37,9 +37,9 @@ pub struct Pieces {
     takeover_after: Duration,
 }
 
-/// Returns the age at which a request counts as slow: two seconds with default limits. It doubles
-/// each time the piece is taken over. The number of missing bytes does not matter, because a slow
-/// server takes long even for a few.
+/// Returns the age at which a request counts as slow: two seconds with default limits. It doubles each time
+/// the piece is taken over. The number of missing bytes does not matter, because a slow server takes long
+/// even for a few bytes.
 pub fn takeover_after(limits: &FetchLimits) -> Duration {
     limits.give_up_after.checked_div(30).unwrap_or_default().min(Duration::from_secs(2))
 }

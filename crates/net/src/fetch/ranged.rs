@@ -23,8 +23,8 @@ use super::{Download, DownloadFault, FetchLimits, STREAMS_MAX};
 use crate::find::list_reasons;
 use crate::{NetError, NetErrorKind};
 
-/// Limit on the length of an archive's end (hashes and index) that is compared with another
-/// server's. Servers whose ends are equal have the same archive. Mainnet's fits into 8 MiB.
+/// Limit on the length of an archive's end (hashes and index) that is compared with another server's. Servers
+/// with equal ends have the same archive. The end of a mainnet archive fits into 8 MiB.
 const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -100,8 +100,8 @@ pub struct RangedFetch<'a> {
     pub frames: Option<Frames>,
     pub pieces: Mutex<Pieces>,
     pub progress: &'a dyn Progress,
-    /// Offset of the frame hashes. Servers whose files are equal from here to the end have the same
-    /// archive.
+    /// Offset of the frame hashes. Servers have the same archive if their files are equal from this offset to
+    /// the end.
     hashes_offset_bytes: Option<u64>,
     length_bytes: u64,
     changed: Condvar,
@@ -118,7 +118,8 @@ impl RangedFetch<'_> {
             for number in 0..self.download.limits.streams.clamp(1, STREAMS_MAX) {
                 let stopping = &stopping;
                 let connection = move || {
-                    // Ends the download at once: other connections would wait for this one's piece.
+                    // Ends the download at once. Other connections would wait for the piece of this
+                    // connection.
                     if let Err(error) = catch_panic(|| self.run_connection(number, stopping)) {
                         self.end(Err(error));
                     }
@@ -217,8 +218,8 @@ impl RangedFetch<'_> {
         pausing
     }
 
-    /// Compares a server's frame hashes with the first server's. Approves the server if they are
-    /// equal, and drops it otherwise.
+    /// Compares a server's frame hashes with the hashes of the first server. Approves the server if they are
+    /// equal, and otherwise drops it.
     fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
         const DIFFERENT: &str = "not used: it has a different archive of the same name";
         let not_used = |why| NetError::bad_answer(&mirror.remote.url, why);
@@ -306,8 +307,8 @@ impl RangedFetch<'_> {
         receiver.finish()
     }
 
-    /// Returns the error for a download that has no server left. Its kind is that of the most
-    /// serious fault.
+    /// Returns the error for a download that has no server left. The most serious fault decides the kind of
+    /// the error.
     fn no_servers_error(&self) -> Error {
         let mirrors = self.download.mirrors.iter();
         let errors: Vec<Error> = mirrors.filter_map(Mirror::drop_reason).collect();

@@ -1,6 +1,6 @@
-//! Receives the bytes of one piece from one server. Collects each frame that has a hash in memory, and
-//! writes it only if it matches. Bytes that are marked already are never written again, so late bytes
-//! of a slow connection change nothing.
+//! Receives the bytes of one piece from one server. Collects each frame that has a hash in memory, and writes
+//! the frame only if it matches. Marked bytes are never written again, so late bytes of a slow connection
+//! change nothing.
 
 use std::ops::Range;
 
@@ -52,8 +52,8 @@ impl<'a> PieceReceiver<'a> {
     }
 
     /// Returns the frame that is being collected, and its hash. After the last frame, or without frames,
-    /// returns a range of at most [`UNFRAMED_BYTES`] without a hash. A server is used only if its bytes
-    /// after the last frame equal the first server's.
+    /// returns a range of at most [`UNFRAMED_BYTES`] without a hash. A server is used only if its bytes after
+    /// the last frame are equal to the bytes of the first server.
     fn current_frame(&self) -> (Range<u64>, Option<FrameHash>) {
         let frames = self.fetch.frames.as_ref();
         if let Some((frame, hash)) = frames.and_then(|frames| frames.frame_at(self.buffer_offset)) {

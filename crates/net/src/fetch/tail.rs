@@ -1,5 +1,5 @@
-//! Fetches the end of an archive, before all else: its index contains the position and the hash of
-//! each frame. Also decides, by these hashes, which bytes of an earlier run are kept.
+//! Fetches the end of an archive before everything else. The index there contains the position and the hash
+//! of each frame. By these hashes, also decides which bytes of an earlier run are kept.
 
 use std::ops::Range;
 use std::path::Path;
@@ -30,8 +30,8 @@ const FRAME_BYTES_MAX: u64 = 40 * 1024 * 1024;
 const TAIL_BYTES_MAX: u64 = 512 << 20;
 
 impl Download {
-    /// Fetches the end of the archive from a server, with which other servers are compared later. Returns
-    /// the parsed end, and the ranges that were fetched for it, which are not marked yet.
+    /// Fetches the end of the archive from a server. Other servers are compared with this server later.
+    /// Returns the parsed end, and the fetched ranges, which are not marked yet.
     pub(super) fn fetch_tail(
         &self,
         mirror: &Mirror,
@@ -47,9 +47,9 @@ impl Download {
         Ok((tail, arriving.fetched.into_inner()))
     }
 
-    /// Keeps those bytes of an earlier run that are known to belong to the server's archive. With frame
-    /// hashes: the frames that match, or everything if that run checked them against the same root
-    /// (`has_same_root`). Without hashes: everything if it is the same archive, and nothing otherwise.
+    /// Keeps the bytes of an earlier run that are known to belong to the server's archive. With frame hashes,
+    /// keeps the frames that match, or everything if that run compared frames with the same root
+    /// (`has_same_root`). Without hashes, keeps everything if the archive is the same, and otherwise nothing.
     pub(super) fn keep_matching_bytes(
         &self,
         mirror: &Mirror,
@@ -161,8 +161,8 @@ fn tail_timeout(bytes: u64) -> Duration {
     Duration::from_secs(5).saturating_add(Duration::from_secs(bytes / (64 * 1024)))
 }
 
-/// Marks the ranges that [`Download::fetch_tail`] fetched. Of frames with hashes, marks only complete
-/// ones that match; the others are fetched again.
+/// Marks the ranges that [`Download::fetch_tail`] fetched. Of frames with hashes, marks only complete frames
+/// that match. The other frames are fetched again.
 pub fn mark_tail(
     file: &PartialFile,
     frames: Option<&Frames>,

@@ -1,5 +1,5 @@
-//! Asks sources which archives they have, many at a time; reads the bank files of a few archives to
-//! learn their age.
+//! Asks sources which archives they have, many at a time. Reads the bank files of a few archives to learn
+//! their ages.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -114,8 +114,8 @@ pub struct AskedSource {
     pub named_by_operator: bool,
 }
 
-/// Asks all sources, many at a time, within a time limit. Returns each source's offers, or the reason
-/// why it has none, in the order of the sources.
+/// Asks all sources, many at a time, within a time limit. In the order of the sources, returns the offers of
+/// each source, or the reason why the source has none.
 pub fn ask_all(
     client: &Client,
     sources: &[AskedSource],
@@ -165,8 +165,8 @@ impl Asker<'_> {
     }
 }
 
-/// Asks a source for its offers, and asks again as long as the source is busy, until `time_max` is over
-/// or `waiting` is interrupted. `stop` also interrupts a request.
+/// Asks a source for its offers, and asks again while the source is busy. The attempts end after `time_max`,
+/// or when `waiting` is interrupted. `stop` also interrupts a request.
 ///
 /// # Errors
 /// The source does not answer, or its response is invalid.

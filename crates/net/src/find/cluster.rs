@@ -14,7 +14,7 @@ use crate::{Client, NetError, Url, show_url};
 
 const RPC_BYTES_MAX: usize = 1024 * 1024;
 
-/// Limit on the size of the response to `getClusterNodes` in bytes. On mainnet it takes about 2 MiB.
+/// Limit on the size of the response to `getClusterNodes` in bytes. The response of mainnet has about 2 MiB.
 const CLUSTER_NODES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Number of performance samples to request. Each covers one minute.
@@ -53,7 +53,7 @@ impl Cluster {
     }
 }
 
-/// Facts about a cluster, as RPC servers report them, unproven.
+/// Facts about a cluster that RPC servers report. Nothing proves these facts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClusterFacts {
     pub slot: Option<u64>,

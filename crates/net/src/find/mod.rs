@@ -2,8 +2,8 @@
 //! will be when a node boots from it.
 //!
 //! [`find`] asks the sources and RPC servers that the operator names, and the peers that the RPC servers
-//! list. It briefly measures the rates of the best servers, and ranks all states by their expected age
-//! at boot ([`rank`], which is pure). The slots and hashes in archive names are not checked here.
+//! list. It briefly measures the rates of the best servers, and ranks all states by their expected age at
+//! boot ([`rank`]). The slots and hashes in archive names are not checked here.
 
 mod ask;
 mod cluster;
@@ -33,8 +33,8 @@ use crate::{Client, Offer, Remote, SourceLocation};
 /// them answer RPC.
 const SOURCES_MAX: usize = 4096;
 
-/// Maximum number of rounds of measuring. Each round can change the best candidates, whose servers
-/// are measured in the next round.
+/// Maximum number of rounds of measuring. A round can change which candidates are best. The servers of the
+/// new best candidates are measured in the next round.
 const MEASURE_ROUNDS_MAX: usize = 3;
 
 /// Largest number of refused sources in a report.
@@ -279,8 +279,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     Ok(report)
 }
 
-/// Reason to refuse an archive whose age neither an RPC server nor its bank file tells, if a maximum age
-/// is set.
+/// Reason to refuse an archive of unknown age if a maximum age is set.
 const UNKNOWN_AGE: &str = "is of unknown age";
 
 const REASONS_MAX: usize = 8;
@@ -328,10 +327,10 @@ impl FindReport {
     /// Ranks the candidates, measures the servers of the best ones, and ranks again.
     fn rank_and_measure(&mut self, client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<()> {
         let node = Node::default();
-        // States that are too old even now are left out, because they need not be measured.
+        // Leaves out states that are too old now: they need not be measured.
         let mut ranked = self.ranking.rank(&node);
-        // Servers that were assumed to be faster than a measured one are measured in the next
-        // round, and may turn out to be slower.
+        // Servers that were assumed to be faster than a measured server may be slower. They are measured in
+        // the next round.
         for _ in 0..MEASURE_ROUNDS_MAX {
             if ranked.candidates.len() > 1 || options.measure_single {
                 let rates = &mut self.ranking.rates;

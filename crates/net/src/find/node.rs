@@ -48,14 +48,14 @@ impl ExpectedState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedArchive {
     pub name: ArchiveName,
-    /// Its URL without secrets, or its path. `None` if all archives of this name are bad.
+    /// URL of the archive without secrets, or its path. `None` if all archives of this name are bad.
     pub location: Option<String>,
     /// True if the archive is in the archives directory. No other archive of its name can be fetched then.
     pub is_in_place: bool,
     /// Root of its frame hashes. An archive with the same root is bad wherever it is.
     pub root: Option<ArchiveRoot>,
-    /// Location of the full archive with which this incremental one failed, if either may be wrong. The
-    /// archive is bad only together with that full archive.
+    /// Location of the full archive with which this incremental archive failed, if either may be wrong. The
+    /// incremental archive is bad only together with that full archive.
     pub full_location: Option<String>,
     pub reason: String,
 }
@@ -140,8 +140,8 @@ impl Node {
         self.failed.iter().filter(is_fault).count()
     }
 
-    /// Returns the error for a run that has no candidate left: its last error, and the reasons why the
-    /// other archives failed.
+    /// Returns the error for a run that has no candidate left: the last error, and the reasons why the other
+    /// archives failed.
     pub fn no_source_error(&self, last: &Error) -> Error {
         let in_place =
             self.failed.iter().filter(|failed| failed.is_in_place).find_map(|failed| failed.location.as_ref());

@@ -72,8 +72,8 @@ impl StateBuilder {
         })
     }
 
-    /// Like [`new`](Self::new), for reading the newest storages first. An eighth of the memory keeps
-    /// records that are probably superseded, so that few are read again.
+    /// Like [`new`](Self::new), for reading the newest storages first. An eighth of the memory keeps records
+    /// that are probably superseded, so that few records are read again.
     pub fn with_kept_records(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
         let kept_bytes = memory_bytes / 8;
         let mut builder = Self::new(memory_bytes - kept_bytes, spill_dir, storages_bytes)?;
@@ -109,8 +109,8 @@ impl StateBuilder {
         self.slots.read().len() as u32
     }
 
-    /// Builds a table of all accounts so far, if memory suffices. Their versions in the next archive are
-    /// older, and are skipped.
+    /// Builds a table of all accounts so far, if memory suffices. The versions of these accounts in the next
+    /// archive are older, and are skipped.
     pub fn begin_older_archive(&mut self, threads: usize) -> Result<()> {
         let first_older_storage = self.storage_count();
         let accounts = self.log.known_accounts(threads)?;

@@ -1,10 +1,9 @@
 //! Keeps records that are probably superseded, so that they need not be read again.
 //!
-//! If the newest storages are read first, a record of an account that was seen before is usually an
-//! older version. A table has a bit for each account that was seen, which the fingerprint chooses.
-//! Accounts may share a bit, so some records are kept by mistake. Superseded records that were not
-//! kept, because memory was full or an older version was read first, are read again. The table
-//! affects only the amount of work, not the result.
+//! If the newest storages are read first, a record of an account that was seen before is usually an older
+//! version. In a table, the fingerprint of each account that was seen sets a bit. Accounts may share a bit,
+//! so some records are kept by mistake. Superseded records are read again if they were not kept: memory was
+//! full, or an older version was read first. The table affects only the amount of work, not the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -86,7 +85,7 @@ impl KeptRecords {
     }
 }
 
-/// Returns the length of the table in words, a power of two. It is not larger than needed, since all
+/// Returns the length of the table in words, a power of two. The table is not larger than needed, since all
 /// of it is written to.
 fn table_words(memory_bytes: u64, records: u64) -> u64 {
     let bytes_max = memory_bytes.max(TABLE_LIMIT_BYTES_MIN);

@@ -1,4 +1,4 @@
-//! Table of the accounts of a newer archive, in which the accounts of an older one are looked up.
+//! Table of the accounts of a newer archive, in which the accounts of an older archive are looked up.
 
 use crate::Fingerprint;
 

@@ -90,9 +90,9 @@ impl Spill {
     }
 }
 
-/// Chooses a directory for spilling. Tries the output directory, the system's directory for
-/// temporary files, and `/var/tmp`, and returns the first one that is on a disk. If none is,
-/// returns the first one, so that the error of spilling names it.
+/// Chooses a directory for spilling. Tries the output directory, the system's directory for temporary files,
+/// and `/var/tmp`. Returns the first directory that is on a disk. If none is on a disk, returns the output
+/// directory, which the error of spilling then names.
 pub fn choose_spill_dir(output_dir: Option<&Path>) -> PathBuf {
     let others = [std::env::temp_dir(), PathBuf::from("/var/tmp")];
     let mut dirs: Vec<PathBuf> = output_dir.map(Path::to_path_buf).into_iter().chain(others).collect();

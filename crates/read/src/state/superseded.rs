@@ -1,4 +1,4 @@
-//! Finds superseded records: all versions of an account but the newest. No I/O.
+//! Finds superseded records: all versions of an account except the newest. Does no I/O.
 
 use std::collections::HashSet;
 

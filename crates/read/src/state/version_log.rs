@@ -2,14 +2,13 @@
 //!
 //! # Method
 //!
-//! Every record is hashed as it is read, in any order, and added to the sum. 20 bytes per record
-//! are logged, in 1,024 partitions by fingerprint, to find superseded records later. At the end,
-//! each partition is sorted. For each account, the record of the highest slot is the newest
-//! version. The storages of the other records are read again to subtract these. Only superseded
-//! records are hashed twice. They are few, since validators cut obsolete records when they archive.
-//! The accounts of an incremental archive supersede records in all parts of the full archive. So
-//! the incremental archive is read first, and its accounts are skipped in the full one before they
-//! are hashed or logged.
+//! Every record is hashed as it is read, in any order, and added to the sum. 20 bytes per record are logged,
+//! in 1,024 partitions by fingerprint, to find superseded records later. At the end, each partition is
+//! sorted. For each account, the record of the highest slot is the newest version. The storages of the other
+//! records are read again to subtract these records from the sum. Only superseded records are hashed twice.
+//! They are few, since validators cut obsolete records when they archive. The accounts of an incremental
+//! archive supersede records in all parts of the full archive. So the incremental archive is read first. Its
+//! accounts are skipped in the full archive before they are hashed or logged.
 //!
 //! Alternatives: a table in which every record is looked up costs a cache miss per record, and
 //! cannot be spilled. It saves hashing only if the newest records come first, which is not the
