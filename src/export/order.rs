@@ -46,9 +46,8 @@ pub fn check_order(ours: &Value, table: &Store, progress: &dyn Progress) -> Resu
         Some(since) => match others.into_iter().max() {
             Some(last) => check_changes(ours, since, last, &read_manifest(last)?, &location),
             None => {
-                let message = format!(
-                    "{location}: changes since slot {since} must follow a state that is there, and there is none"
-                );
+                let message =
+                    format!("{location}: changes since slot {since} must follow an exported state, and none exists");
                 Err(Error::usage(message).with_hint("export the state of that slot first, or choose another output"))
             }
         },

@@ -10,6 +10,9 @@ use crate::common::site::{ledger_tree, run_to_json};
 use crate::common::xfs::XfsDisk;
 use crate::common::*;
 
+/// `restore::MAINNET_RATIO`.
+const LEDGER_RATIO: u64 = 4;
+
 /// The plan counts no space for the node's archive if the file system can clone it.
 #[test]
 fn a_clone_takes_no_room() {
@@ -25,7 +28,6 @@ fn a_clone_takes_no_room() {
     let old_bytes = length(&base);
     let rebased_bytes = length(&mirror.server.path(&mirror.rebased_name));
     let needed = output.line("bootstrap_plan")["space"][0]["needed_bytes"].as_u64();
-    const LEDGER_RATIO: u64 = 4; // `restore::MAINNET_RATIO`
     assert_eq!(needed, Some(LEDGER_RATIO * (old_bytes + rebased_bytes) + rebased_bytes), "{output:?}");
 }
 

@@ -130,9 +130,9 @@ impl CatalogVerdict {
     }
 }
 
-/// Verifies the archives and the unusable files of a catalog, each full archive before the
-/// incremental ones that build on it. Passes each verdict to `on_verdict` as soon as it is
-/// known. `open` opens an archive, perhaps more than once. With [`CheckMode::State`], parts of the archive are read again.
+/// Verifies the archives and the unusable files of a catalog, each full archive before the incremental ones
+/// that build on it. Passes each verdict to `on_verdict` as soon as it is known. `open` opens an archive,
+/// perhaps more than once. With [`CheckMode::State`], parts of the archive are read again.
 ///
 /// # Errors
 /// The run was interrupted; or the options expect a hash, slot or root, which only one archive
