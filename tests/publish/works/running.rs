@@ -228,7 +228,7 @@ fn agave_loads_each_pair() {
     for slots in [66u64, 105, 165, 255, 390] {
         let dir = generated.path().join(slots.to_string());
         let flags = ["--accounts", "3000", "--slots", &slots.to_string(), "--hot", "--close-permille", "100"];
-        oracles[0].run(Command::new(&oracles[0].path).arg("gen").arg(&dir).args(flags));
+        Oracle::run(Command::new(&oracles[0].path).arg("gen").arg(&dir).args(flags));
         // Sorted by name, an incremental archive comes before its full archive.
         archives.extend(file_names(&dir.join("archives")).iter().rev().map(|name| dir.join("archives").join(name)));
         geneses.insert(slots * 2 / 3, dir);

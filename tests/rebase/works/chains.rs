@@ -19,14 +19,14 @@ fn newest_bank_snapshot(ledger: &Path) -> PathBuf {
 fn continue_chain(maker: &Oracle, ledger: &Path, to: &Path, slots: u32, genesis: &Path) {
     let mut command = Command::new(&maker.path);
     command.arg("continue").arg(newest_bank_snapshot(ledger)).arg(to).arg("--genesis").arg(genesis);
-    maker.run(command.args(["--slots", &slots.to_string(), "--seed", &slots.to_string()]));
+    Oracle::run(command.args(["--slots", &slots.to_string(), "--seed", &slots.to_string()]));
 }
 
 /// Makes full archives of three states of a chain, over some epochs.
 fn make_chain(maker: &Oracle, dir: &Path, flags: &str) -> Vec<PathBuf> {
     let ledgers = ["chain/at-full", "chain", "after"].map(|name| dir.join(name));
     let mut command = Command::new(&maker.path);
-    maker.run(command.arg("gen").arg(&ledgers[1]).args(flags.split(' ')));
+    Oracle::run(command.arg("gen").arg(&ledgers[1]).args(flags.split(' ')));
     continue_chain(maker, &ledgers[1], &ledgers[2], 100, &ledgers[1]);
     let layouts = ["--layout=verbatim", "--layout=clustered"].into_iter().cycle();
     ledgers.iter().zip(layouts).map(|(ledger, layout)| archive(ledger, dir, &[layout])).collect()
