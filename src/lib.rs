@@ -22,14 +22,14 @@
 //! | `levels` | measures levels and codecs | `levels` |
 //! | `export` | exports accounts as Parquet or CSV | `export` |
 //!
-//! A job that only reads takes its input as the first argument: a [`Snapshot`] is what may be
-//! verified or exported, and consists of one archive, a full and an incremental one, or a ledger. An
-//! [`ArchiveInput`] is an archive in a file or on a server, which may be read more than once. For all
-//! other jobs, the options name the input, and jobs that write archives or tables take the output as
-//! the second argument. `restore` and `recompress` read a [`LocalArchive`] once, which may be a
-//! stream. Paths convert into all of these. Jobs on a network take a `Client` first; callbacks are
-//! last. Setters of paths, texts and inputs accept the value itself; setters of other optional values
-//! also accept an `Option`.
+//! Three types name what a job reads, and a path converts into each:
+//!
+//! - [`ArchiveInput`]: an archive in a file or on a server, which may be read more than once.
+//! - [`LocalArchive`]: an archive in a file or a stream, which `restore` and `recompress` read once.
+//! - [`Snapshot`]: one archive, a full and an incremental one, or a ledger.
+//!
+//! Jobs that write an archive or tables have their input in the options, and take the output as the
+//! second argument. Callbacks are the last argument.
 //!
 //! Functions never print, read flags or exit. They block the calling thread until they are done.
 //! Long ones report to a [`Progress`], and end early when [`Progress::is_interrupted`] returns true:
@@ -147,8 +147,8 @@ pub mod verify {
     #[doc(inline)]
     pub use slotpress_read::{
         ArchiveBase, ArchiveVerdict, Assurance, CatalogVerdict, Check, CheckMode, CheckOptions, CheckResult,
-        ClientVerdict, Completeness, Failure, FailurePlace, ReadBackReport, Rule, SnapshotClient, VerifyOptions,
-        VerifyReport, verify_catalog,
+        ClientVerdict, Completeness, Failure, FailurePlace, ReadBackReport, Rule, SnapshotClient, StateCheck,
+        VerifyOptions, VerifyReport, verify_catalog,
     };
 }
 

@@ -29,9 +29,12 @@ pub struct FetchOptions {
     /// where they are.
     #[setters(into)]
     pub dir: PathBuf,
-    /// Limits of the downloads. With `expect_root`, set `incremental` of `find` to false,
-    /// since every fetched archive must have this root.
+    /// Limits of the downloads.
     pub limits: FetchLimits,
+    /// Root that every fetched archive must have, so the incremental archive must be left out
+    /// ([`FindOptions::incremental`]). Default: any.
+    #[setters(into)]
+    pub expect_root: Option<ArchiveRoot>,
     /// Trusted servers. Before anything is fetched, they are asked whether they have the same
     /// state. If one has a different state of the slot, the run ends. Default: none.
     #[setters(into)]
@@ -44,7 +47,14 @@ pub struct FetchOptions {
 impl FetchOptions {
     /// Creates options that fetch the best state of these sources.
     pub fn new(find: impl Into<FindOptions>, dir: impl Into<PathBuf>) -> Self {
-        Self { find: find.into(), dir: dir.into(), limits: FetchLimits::default(), trusted: Vec::new(), quorum: 1 }
+        Self {
+            find: find.into(),
+            dir: dir.into(),
+            limits: FetchLimits::default(),
+            expect_root: None,
+            trusted: Vec::new(),
+            quorum: 1,
+        }
     }
 }
 
@@ -111,7 +121,9 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
     client.check_thread()?;
     check_quorum(&options.trusted, options.quorum)?;
     let stopwatch = Stopwatch::start();
-    let context = FetchContext { client, progress, options: options.clone(), bootstrap: None, is_plan: false };
+    let mut options = options.clone();
+    options.limits.expect_root = options.expect_root;
+    let context = FetchContext { client, progress, options, bootstrap: None, is_plan: false };
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, context)?;
         let mut selection = Selection::default();

@@ -65,8 +65,7 @@ pub struct BootstrapOptions {
     pub bases: Vec<PathBuf>,
     /// Destination and settings of the restore.
     pub target: TargetOptions,
-    /// Limits of the downloads. If `expect_root` is set, every fetched archive must have this root.
-    /// [`expect_roots`](Self::expect_roots) accepts a different root for each archive of a pair.
+    /// Limits of the downloads.
     pub limits: FetchLimits,
     /// Trusted servers. Before anything is fetched, they are asked whether they have the same
     /// state. If one has a different state of the slot, the run ends. With trusted servers, the state

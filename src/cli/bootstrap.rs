@@ -76,7 +76,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let find = find.expect_genesis_hash(args.expect_genesis_hash);
     let options = BootstrapOptions::new(find, target)
         .bases(args.base.clone())
-        .limits(args.transfer.limits(None))
+        .limits(args.transfer.limits())
         .trusted(trusted)
         .quorum(quorum)
         .expect_roots(args.expect_root.clone());

@@ -203,7 +203,8 @@ fn print_report(report: &ExportReport, ui: &Ui) {
     let facts = &report.facts;
     // Rows went to standard output, so the report goes to stderr.
     if report.manifests.is_empty() {
-        return ui.status(&format!("slot {}, state {}: all rows were written", facts.slot, facts.state));
+        let state = facts.state.as_str();
+        return ui.status(&format!("slot {}, state {state}: all rows were written", facts.slot));
     }
     let rows = [
         "slot: {slot}, hash {hash}, state {state}",

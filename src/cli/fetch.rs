@@ -46,7 +46,7 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
         )
         .with_hint("fetch the archives one by one, each with its root"));
     }
-    let mut limits = args.transfer.limits(args.expect_root.first().copied());
+    let mut limits = args.transfer.limits();
     limits.streams = memory::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;
     let (trusted, quorum) = args.transfer.trusted_and_quorum()?;
     let incremental = !args.no_incremental && args.expect_root.is_empty();
@@ -56,7 +56,7 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
             .with_hint("copy the archives with `cp`, then run `slotpress verify` on the copies"));
     }
     let options = FetchOptions::new(find, &args.output);
-    let options = options.limits(limits).trusted(trusted).quorum(quorum);
+    let options = options.limits(limits).expect_root(args.expect_root.first().copied()).trusted(trusted).quorum(quorum);
     let client = args.transfer.client(args.max_rate)?;
     let report = fetch(&client, &options, ui)?;
     print_report(&report, ui);

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use slotpress::catalog::{Catalog, ListedArchive};
 use slotpress::net::{Client, ClientOptions, Cluster, FetchLimits, FindOptions, MaxAge, SourceLocation, Url};
-use slotpress::types::{ArchiveName, ArchiveRoot};
+use slotpress::types::ArchiveName;
 use slotpress::{ArchiveInput, CancelToken, Error, ErrorKind, LocalArchive, Result, Snapshot};
 use slotpress_base::EscapePath;
 use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_url, parse_url, show_url, url_of_host};
@@ -136,11 +136,10 @@ pub struct TransferArgs {
 }
 
 impl TransferArgs {
-    pub fn limits(&self, expect_root: Option<ArchiveRoot>) -> FetchLimits {
+    pub fn limits(&self) -> FetchLimits {
         let mut limits = FetchLimits::default().streams(usize::from(self.streams));
         limits.max_bytes = self.max_bytes.unwrap_or(limits.max_bytes);
         limits.min_rate_bytes_per_second = self.min_rate;
-        limits.expect_root = expect_root;
         limits
     }
 

@@ -59,12 +59,6 @@ pub struct VerifyArgs {
     state: StateArgs,
 }
 
-impl VerifyArgs {
-    fn reads_twice(&self, mode: CheckMode) -> bool {
-        !self.quick && mode == CheckMode::State
-    }
-}
-
 const CLIENTS: &[Choice<&[SnapshotClient]>] = &[
     Choice("agave", &SnapshotClient::AGAVE, "All of Agave 4.2 to 4.5"),
     Choice("agave-4.2", &[SnapshotClient::Agave42], "Agave 4.2"),
@@ -80,10 +74,14 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let memory_bytes = memory::requested_memory_or_half_of_free(resources.memory);
     // A set, because `--for` may name a client twice.
     let clients: BTreeSet<SnapshotClient> = args.clients.iter().copied().flatten().copied().collect();
+    let mut check = args.check.options(Some(memory_bytes));
+    if args.quick {
+        check.mode = CheckMode::Quick;
+    }
+    let reads_twice = check.mode == CheckMode::State;
     let options = VerifyOptions::default()
         .clients(clients.into_iter().collect::<Vec<_>>())
-        .quick(args.quick)
-        .check(args.check.options(Some(memory_bytes)))
+        .check(check)
         .threads(resources.threads(DECODING_WORKER_BYTES, memory_bytes, ui)?)
         .expect_roots(args.expect_root.clone());
     let paths = &args.state.inputs;
@@ -97,7 +95,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         };
         return verify_all(&catalog, place, &options, args, ui);
     }
-    let mut snapshot = args.state.open(args.reads_twice(args.check.check), ui)?;
+    let mut snapshot = args.state.open(reads_twice, ui)?;
     if let Snapshot::Ledger { base_slot, .. } = &mut snapshot {
         *base_slot = args.base_slot;
     } else if args.base_slot.is_some() {
@@ -284,7 +282,7 @@ fn verify_all(
     }
     let open = |archive: &ListedArchive, mode| {
         let path = place.map_or_else(|| archive.path(), |place| path_with_credentials(archive, place));
-        open_archive(&path, args.reads_twice(mode), &args.state.network, ui)
+        open_archive(&path, mode == CheckMode::State, &args.state.network, ui)
     };
     let verdict = verify_catalog(catalog, options, ui, open, |verdict| print_verdict(verdict, ui))?;
     ui.print_object("verified", &verdict);

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use slotpress_base::{Elapsed, text};
 use slotpress_format::{ArchiveRoot, BankFile, CLOCK, Hash, parse_block_time};
-use slotpress_read::{CheckMode, StateFacts, StatePart};
+use slotpress_read::{CheckMode, StateCheck, StateFacts, StatePart};
 
 use super::filter::Filter;
 use super::parts::ExportedFile;
@@ -36,8 +36,8 @@ pub struct Manifest {
     /// Sum of the lamports of all accounts.
     #[serde(serialize_with = "text::display")]
     pub capitalization_lamports: u64,
-    /// `checked` or `not checked`.
-    pub state: &'static str,
+    /// Result of the check of the state.
+    pub state: StateCheck,
     /// Number of accounts in the state, exported or not.
     pub accounts: u64,
     /// Snapshot hash that the operator expected.
@@ -84,7 +84,10 @@ impl Manifest {
             hash: bank.snapshot_hash(),
             capitalization_lamports: bank.capitalization,
             // If the check is requested but cannot be made, the export fails.
-            state: if options.verify.check.mode == CheckMode::State { "checked" } else { "not checked" },
+            state: match options.verify.check.mode {
+                CheckMode::State => StateCheck::Checked,
+                _ => StateCheck::NotChecked,
+            },
             accounts: 0,
             expected_hash: options.verify.check.expect_hash,
             expected_slot: options.verify.check.expect_slot,

@@ -61,7 +61,9 @@ pub use rules::pair::{PairMember, REBASED_ON, is_rebased, judge_pair, require_ne
 pub use rules::rule::{Check, Rule, SnapshotClient};
 pub use snapshot::Snapshot;
 pub use state::accounts::{RATIO_UPPER_ESTIMATE, StateBuilder, estimate_records};
-pub use state::check::{Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, judge_expected};
+pub use state::check::{
+    Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, StateCheck, judge_expected,
+};
 pub use state::fingerprint::{Fingerprint, Fingerprinter};
 pub use state::log_item::{LogBatch, LogItem, RecordVersion};
 pub use state::pass::AccountsPass;

@@ -11,11 +11,12 @@ use slotpress_base::text::json;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, EpochSchedule, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource};
 use slotpress_read::{
-    ArchiveFields, Catalog, Keep, LIST_BYTES_MAX, ListFields, ListedArchive, parse_list, plan_prune, unix_ns,
+    ArchiveFields, Catalog, Keep, LIST_BYTES_MAX, ListFields, ListedArchive, StateCheck, parse_list, plan_prune,
+    unix_ns,
 };
 use slotpress_stores::{Attribute, Attributes, Condition, PutOutcome, Store};
 
-use crate::publish::report::event::state_check_label;
+use crate::publish::report::event::state_check_of;
 
 const INDEX_NAME: &str = "archives";
 
@@ -135,7 +136,7 @@ impl TargetIndex {
     fn list_json(&self, catalog: &Catalog, adapt: fn(ArchiveFields) -> ArchiveFields, now: SystemTime) -> String {
         json(&ListFields::new(catalog, now, |archive| {
             let fields = adapt(ArchiveFields::new(archive, &self.catalog, now).without_age());
-            PublishedFields { fields, state: state_check_label(archive) }
+            PublishedFields { fields, state: state_check_of(archive) }
         }))
     }
 }
@@ -144,7 +145,7 @@ impl TargetIndex {
 struct PublishedFields {
     #[serde(flatten)]
     fields: ArchiveFields,
-    state: &'static str,
+    state: StateCheck,
 }
 
 fn index_dir_names() -> impl Iterator<Item = &'static str> {

@@ -17,7 +17,7 @@ use super::index::{IndexChange, IndexedStore, PreparedArchive, TargetIndex};
 use super::pins::{LinkResult, check_target, link_archive};
 use crate::publish::decide::choose::ArchiveSet;
 use crate::publish::journal::UnfinishedUpload;
-use crate::publish::report::event::{PublishEvent, ReadyArchive, state_check_label};
+use crate::publish::report::event::{PublishEvent, ReadyArchive, state_check_of};
 use crate::restore::copies::has_same_content;
 
 const PIECE_BYTES: u64 = 1 << 20;
@@ -225,8 +225,8 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             self.store.abort(&name, &unfinished.state, self.run.progress)?;
         }
         let mut headers = headers_of(&archive.name, archive.hashes.map(|hashes| hashes.root));
-        let label = state_check_label(archive);
-        headers.insert(Attribute::Metadata("slotpress-state".into()), label.into());
+        let label = state_check_of(archive);
+        headers.insert(Attribute::Metadata("slotpress-state".into()), label.as_str().into());
         let replace = false;
         self.store.upload(&name, &headers, archive.size_bytes, replace, self.run.progress)
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, ArchiveRoot, Hash, serialize_name_and_parts};
-use slotpress_read::ListedArchive;
+use slotpress_read::{ListedArchive, StateCheck};
 
 pub type HookVariables = Vec<(String, String)>;
 
@@ -77,8 +77,8 @@ pub struct ReadyArchive {
     /// Path or URL of the target; `None` if it is not published yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Result of the state's check: `checked` or `unchecked`.
-    pub state: &'static str,
+    /// Result of the check of the state.
+    pub state: StateCheck,
     /// Length of the archive, in bytes.
     pub size_bytes: u64,
     /// Root hash; `None` if its frames are not hashed.
@@ -90,11 +90,10 @@ pub struct ReadyArchive {
     pub elapsed: Duration,
 }
 
-/// Returns `checked` if capitalization and lattice hash were compared with the bank file, otherwise
-/// `unchecked`. The state of an incremental archive that the validator wrote is not checked, because
-/// that would read its full archive again.
-pub fn state_check_label(archive: &ListedArchive) -> &'static str {
-    if archive.is_full() || archive.is_rebased() { "checked" } else { "unchecked" }
+/// Says if the state of an archive was checked before it was published. That of an incremental
+/// archive that the validator wrote was not, because its full archive would have to be read again.
+pub fn state_check_of(archive: &ListedArchive) -> StateCheck {
+    if archive.is_full() || archive.is_rebased() { StateCheck::Checked } else { StateCheck::NotChecked }
 }
 
 impl ReadyArchive {
@@ -102,7 +101,7 @@ impl ReadyArchive {
         Self {
             name: archive.name.clone(),
             target,
-            state: state_check_label(archive),
+            state: state_check_of(archive),
             size_bytes: archive.size_bytes,
             root: archive.hashes.map(|hashes| hashes.root),
             rebased_on: archive.rebased_on(),

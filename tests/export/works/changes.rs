@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use slotpress::export::{DataPart, ExportOptions, ExportTo, RowOrder, Table, export};
-use slotpress::verify::{CheckOptions, VerifyOptions};
+use slotpress::verify::{CheckOptions, StateCheck, VerifyOptions};
 use slotpress::{ArchiveInput, NoProgress, Snapshot};
 use tempfile::TempDir;
 
@@ -347,7 +347,7 @@ fn memory_does_not_change_the_bytes() {
         options = options.snapshot(new.clone()).since(old.clone());
         assert_eq!(options.order, None::<RowOrder>);
         let report = export(&options, to(), &NoProgress).expect("exported");
-        assert_eq!(report.facts.state, "checked");
+        assert_eq!(report.facts.state, StateCheck::Checked);
         assert!(report.tables.iter().all(|table| table.rows > 0));
         assert_eq!(relative_paths(spilled.path()), Vec::<String>::new());
         let tables = read_manifests(out.path()).pop().expect("a manifest")["tables"].clone();

@@ -9,7 +9,7 @@ use parquet::file::serialized_reader::ReadOptionsBuilder;
 use parquet::record::RowAccessor;
 use serde_json::Value;
 use slotpress::export::{DataPart, ExportOptions, ExportTo, RowOrder, Table, export};
-use slotpress::verify::{CheckOptions, VerifyOptions};
+use slotpress::verify::{CheckOptions, StateCheck, VerifyOptions};
 use slotpress::{NoProgress, Result, Snapshot};
 
 use super::tables::{ALL_TABLES, SyntheticPair, make_synthetic_pair, remove_change};
@@ -117,7 +117,7 @@ fn every_table_is_sorted() {
 
 fn export_into(dir: &Path, options: &ExportOptions) -> Result<()> {
     let report = export(options, ExportTo::Dir(dir.to_path_buf()), &NoProgress)?;
-    assert_eq!(report.facts.state, "checked");
+    assert_eq!(report.facts.state, StateCheck::Checked);
     Ok(())
 }
 

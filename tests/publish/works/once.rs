@@ -20,7 +20,7 @@ fn a_pair_is_published_once() {
     setup.assert_nothing_is_pinned();
     let published = events_of_type(&events, "published");
     assert_eq!(published.iter().map(|event| &event["name"]).collect::<Vec<_>>(), [FULL_26, INCREMENTAL_26_40]);
-    assert_eq!(published.iter().map(|event| &event["state"]).collect::<Vec<_>>(), ["checked", "unchecked"]);
+    assert_eq!(published.iter().map(|event| &event["state"]).collect::<Vec<_>>(), ["checked", "not checked"]);
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn the_index_describes_the_archives() {
     assert_eq!((&index["version"], &index["slot_ms"], &index["newest_slot"]), (&1.into(), &300.into(), &40.into()));
     assert_eq!(index["archives"][0]["root"], events_of_type(&events, "published")[0]["root"]);
     let incremental = &index["archives"][1];
-    assert_eq!((&incremental["state"], &incremental["age_seconds"]), (&"unchecked".into(), &Value::Null));
+    assert_eq!((&incremental["state"], &incremental["age_seconds"]), (&"not checked".into(), &Value::Null));
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn a_good_archive_of_an_unexpected_slot_is_refused() {
     let report = slotpress_read::verify(&snapshot, &options, &NoProgress).expect("verified");
     assert!(!report.ok);
     assert!(report.clients.iter().all(|verdict| verdict.loads));
-    options.quick = true;
+    options.check.mode = CheckMode::Quick;
     assert!(!slotpress_read::verify(&snapshot, &options, &NoProgress).expect("verified").ok);
 }
 

@@ -55,7 +55,8 @@ pub struct FetchLimits {
     #[setters(into)]
     pub min_rate_bytes_per_second: Option<u64>,
     /// Root that the archive must have; offers with a different root are left out. Default: any.
-    #[setters(into)]
+    #[doc(hidden)]
+    #[setters(skip)]
     pub expect_root: Option<ArchiveRoot>,
     /// Time after which a download gives up on a failing server that sends less than 1 KiB/s. Pauses
     /// between two requests grow up to a quarter of this time. Default: 2 minutes, longer

@@ -26,7 +26,7 @@ pub struct FindOptions {
     pub cluster: Option<Cluster>,
     /// Largest age of the state at boot; states of unknown age are refused too. Default: `None`,
     /// which refuses a state older than 135 minutes if an RPC server reports the current slot.
-    #[setters(into, strip_option)]
+    #[setters(into)]
     pub max_age: Option<MaxAge>,
     /// Looks for incremental archives too. Default: true.
     pub incremental: bool,

@@ -44,7 +44,7 @@ pub trait AccountVisitor {
 /// Passes the newest version of every account to the visitors of all workers, and returns the
 /// visitors. Reads the input twice, first to find superseded records, so a URL is transferred
 /// twice. The first pass shows that all records can be read. The state is checked only at the end,
-/// and not with [`VerifyOptions::quick`] or [`CheckMode::Frames`](crate::CheckMode::Frames).
+/// and only with [`CheckMode::State`](crate::CheckMode::State).
 ///
 /// Half of [`CheckOptions::memory_bytes`](crate::CheckOptions::memory_bytes) holds the log (20 bytes per
 /// record), the other half the marks of superseded records (about 2 bytes each).

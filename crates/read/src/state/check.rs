@@ -4,8 +4,8 @@
 //! Frame checksums find damage, and an index finds missing storages. Neither shows whether the accounts are
 //! those of the bank file: an attacker who changes an account can rewrite every checksum, index and frame
 //! hash. Only the capitalization and the lattice hash over the newest version of every account show that.
-//! They are checked unless the mode is [`CheckMode::Frames`] and no hash is expected. No archive can prove
-//! that its state is the cluster's.
+//! They are checked in the mode [`CheckMode::State`], and in all modes if a hash is expected. No archive can
+//! prove that its state is the cluster's.
 
 use std::path::{Path, PathBuf};
 
@@ -26,6 +26,16 @@ pub enum CheckMode {
     State,
     /// Checks of frames, entries and documents only.
     Frames,
+    /// Only what the first files and the index show. `verify` then reads only the frames with documents
+    /// of an archive with an index, unless a root is expected. For other jobs, the same as `Frames`.
+    Quick,
+}
+
+impl CheckMode {
+    /// Returns the largest extent of these checks that leaves out the state.
+    pub(crate) fn without_state(self) -> Self {
+        if self == Self::State { Self::Frames } else { self }
+    }
 }
 
 pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
@@ -80,9 +90,10 @@ impl CheckOptions {
     #[doc(hidden)]
     pub fn checks_state(&self, is_part: bool) -> Result<bool> {
         match self.mode {
-            CheckMode::Frames if self.expect_hash.is_none() => Ok(false),
-            CheckMode::Frames if is_part => Err(unpaired_error().with_hint(hint::LEAVE_OUT_EXPECT_HASH)),
-            _ if is_part => Err(unpaired_error()),
+            CheckMode::State if is_part => Err(unpaired_error()),
+            CheckMode::State => Ok(true),
+            _ if self.expect_hash.is_none() => Ok(false),
+            _ if is_part => Err(unpaired_error().with_hint(hint::LEAVE_OUT_EXPECT_HASH)),
             _ => Ok(true),
         }
     }
@@ -90,6 +101,28 @@ impl CheckOptions {
 
 pub fn unpaired_error() -> Error {
     Error::failed("the state of an incremental archive alone cannot be checked").with_hint(hint::PASS_FULL_ARCHIVE)
+}
+
+/// Result of comparing capitalization and lattice hash with the bank file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[warn(missing_docs)]
+pub enum StateCheck {
+    /// They are those of the bank file.
+    #[serde(rename = "checked")]
+    Checked,
+    /// They were not compared.
+    #[serde(rename = "not checked")]
+    NotChecked,
+}
+
+impl StateCheck {
+    /// Returns the text in reports: `checked` or `not checked`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Checked => "checked",
+            Self::NotChecked => "not checked",
+        }
+    }
 }
 
 /// Evidence that no storage is missing.
@@ -132,8 +165,8 @@ impl Completeness {
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct Assurance {
-    /// `checked` if capitalization and lattice hash are those of the bank file, or `not checked`.
-    pub state: &'static str,
+    /// Result of the check of the state.
+    pub state: StateCheck,
     /// Reason why the state was not checked; `None` if it was.
     pub state_reason: Option<&'static str>,
     /// Number of accounts in the state; `None` if it was not checked.
@@ -148,8 +181,8 @@ impl Assurance {
     #[doc(hidden)]
     pub fn new(accounts_checked: Option<u64>, has_index: bool) -> Self {
         let (state, state_reason) = match accounts_checked {
-            Some(_) => ("checked", None),
-            None => ("not checked", Some("not asked for")),
+            Some(_) => (StateCheck::Checked, None),
+            None => (StateCheck::NotChecked, Some("not asked for")),
         };
         let complete = Completeness::new(accounts_checked.is_some(), has_index);
         Self { state, state_reason, accounts_checked, complete }

@@ -178,7 +178,7 @@ fn verify_archive(
 ) -> Result<VerifyReport> {
     let mut options = options.clone();
     if matches!(base, ArchiveBase::Damaged(_) | ArchiveBase::Missing) {
-        options.check.mode = CheckMode::Frames;
+        options.check.mode = options.check.mode.without_state();
     }
     let mode = options.check.mode;
     let opened = open(archive, mode)?;

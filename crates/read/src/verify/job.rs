@@ -15,9 +15,6 @@ pub struct VerifyOptions {
     /// between client versions. Default: empty.
     #[setters(into)]
     pub clients: Vec<SnapshotClient>,
-    /// Skips records and state. If the archive has an index and no root is expected, reads only the
-    /// frames with documents. Default: false.
-    pub quick: bool,
     /// Checks of records and state, and expected values. Default: all checks, no expected value.
     pub check: CheckOptions,
     /// Accepts a part of a state, such as an incremental archive alone, and checks everything else.
@@ -25,7 +22,7 @@ pub struct VerifyOptions {
     pub(crate) allows_part: bool,
     /// Threads that decode and hash, 1 to 1024. Default: one per core.
     pub threads: usize,
-    /// Policy for the page cache, rates and priority while reading. Default: gentle on the page
+    /// Policy for the page cache and the rate while reading. Default: gentle on the page
     /// cache, without a rate limit.
     pub io_policy: IoPolicy,
     /// Roots that the archives must have, the full archive's root first. Archives beyond the list
@@ -38,7 +35,6 @@ impl Default for VerifyOptions {
     fn default() -> Self {
         Self {
             clients: Vec::new(),
-            quick: false,
             check: CheckOptions::default(),
             allows_part: false,
             threads: available_threads(),
@@ -51,10 +47,10 @@ impl Default for VerifyOptions {
 impl VerifyOptions {
     /// Returns the reason why records and state are not checked. `None` if they are.
     pub(crate) fn state_skip_reason(&self) -> Option<String> {
-        match (self.quick, self.check.mode) {
-            (true, _) => Some("quick check".to_string()),
-            (_, CheckMode::Frames) => Some("not asked for".to_string()),
-            (_, CheckMode::State) => None,
+        match self.check.mode {
+            CheckMode::Quick => Some("quick check".to_string()),
+            CheckMode::Frames => Some("not asked for".to_string()),
+            CheckMode::State => None,
         }
     }
 

@@ -8,8 +8,8 @@ use slotpress_format::BankFile;
 use crate::state::storages::StorageReader;
 use crate::verify::job::VerifyJob;
 use crate::{
-    AccountsPass, ArchiveInput, ArchivePass, ArchiveRules, Check, FailurePlace, Failures, OpenArchive, Rule, SeenSlots,
-    StateBuilder, StatePart, Task,
+    AccountsPass, ArchiveInput, ArchivePass, ArchiveRules, Check, CheckMode, FailurePlace, Failures, OpenArchive, Rule,
+    SeenSlots, StateBuilder, StatePart, Task,
 };
 
 /// An archive or a ledger that has been read and judged except for its state.
@@ -47,7 +47,8 @@ impl JudgedPart {
         let records = AccountsPass::new(state, &failures, job.first_task());
         let rules = ArchiveRules::from_archive(&archive, archive.base_slot(), seen_slots, &failures)
             .with_records(job.reads_records().then_some(&records));
-        let wanted_only = options.quick && options.expect_roots.is_empty();
+        let is_quick = options.check.mode == CheckMode::Quick && !job.reads_records();
+        let wanted_only = is_quick && options.expect_roots.is_empty();
         let pass = ArchivePass::new(options.threads, progress).wanted_only(wanted_only);
         let read = archive.read(&pass.newest_first(true).check_hashes(true), &rules);
         let mut contents = read.map_err(|error| error.with_place_if_damaged(archive.path().escaped()))?;

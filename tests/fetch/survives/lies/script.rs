@@ -469,10 +469,10 @@ pub fn run(bytes: &[u8]) -> usize {
     let requested_path = if script.names_servers { String::new() } else { format!("/{NAME}") };
     let sources = servers.iter().map(|server| server.url(&requested_path).parse::<SourceLocation>().expect("a URL"));
     let find = FindOptions::default().sources(Vec::from_iter(sources));
-    let mut limits =
+    let limits =
         FetchLimits::default().streams(script.streams).give_up_after(GIVE_UP_AFTER).piece_bytes_max(PIECE_BYTES_MAX);
-    limits.expect_root = if script.expects_root { archives.root } else { None };
-    let options = FetchOptions::new(find.incremental(false), dir.path()).limits(limits);
+    let mut options = FetchOptions::new(find.incremental(false), dir.path()).limits(limits);
+    options.expect_root = if script.expects_root { archives.root } else { None };
     let time = Duration::from_millis(100);
     let client_options = ClientOptions::default().connect_timeout(time).head_timeout(time).read_timeout(time);
     let client = Client::new(&client_options).expect("a client");
