@@ -7,8 +7,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::{io, ptr};
 
 /// `cachestat`, since Linux 6.5; the number on x86-64, AArch64 and RISC-V.

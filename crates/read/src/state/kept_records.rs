@@ -6,8 +6,7 @@
 //! full, or an older version was read first. The table affects only the amount of work, not the result.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use slotpress_format::{RECORD_HEADER_BYTES, Record, RecordHeader};

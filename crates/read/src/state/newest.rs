@@ -4,8 +4,7 @@
 //! tombstone. [`NewestVersions::drop_superseded`] drops what such versions supersede.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 

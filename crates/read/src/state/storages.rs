@@ -1,8 +1,7 @@
 //! Reads the records of all or some storages of an open archive or ledger, as often as needed.
 
 use std::collections::HashSet;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use slotpress_base::{
     AHEAD_BYTES_MAX, AheadItem, ErrorKind, EscapePath, ItemReader, Progress, Result, read_ahead, run_in_order, to_usize,

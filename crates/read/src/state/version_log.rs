@@ -29,8 +29,7 @@
 //! far beyond the others is an error: one storage must hold it more than once.
 
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use rayon::prelude::*;
