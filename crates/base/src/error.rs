@@ -119,61 +119,9 @@ impl Error {
         Self::new(ErrorKind::Damaged, message)
     }
 
-    /// Makes an error of [`ErrorKind::Exists`] for an output at `path`.
-    #[doc(hidden)]
-    pub fn exists(path: &Path) -> Self {
-        Self::new(ErrorKind::Exists, format!("{} exists already", path.escaped())).with_existing_path(path)
-    }
-
-    /// Sets the [path of the existing output](Self::existing_path).
-    #[doc(hidden)]
-    pub fn with_existing_path(self, path: &Path) -> Self {
-        Self { existing_path: Some(Box::new(path.to_path_buf())), ..self }
-    }
-
-    /// Makes an error for an archive that cannot be opened. Its kind is [`ErrorKind::Missing`] if the
-    /// archive does not exist.
-    #[doc(hidden)]
-    pub fn from_open(path: &Path, error: &io::Error) -> Self {
-        let open_error = Self::io("open", path, error);
-        match error.kind() {
-            io::ErrorKind::NotFound => Self { kind: ErrorKind::Missing, ..open_error }
-                .with_hint("validators delete old archives: list the directory again for those that exist now"),
-            _ => open_error,
-        }
-    }
-
     /// Makes an error of [`ErrorKind::Interrupted`].
     pub fn interrupted() -> Self {
         Self::new(ErrorKind::Interrupted, "interrupted")
-    }
-
-    /// Makes an error for a failed file operation. Its [kind](ErrorKind::from_io) follows from the
-    /// operating system's error. `action` completes the sentence "cannot …".
-    #[doc(hidden)]
-    pub fn io(action: &str, path: &Path, error: &io::Error) -> Self {
-        // A reader that is not a file may wrap an error of this library, which has its own message and
-        // hint.
-        if let Some(error) = find_own_error(error) {
-            return error;
-        }
-        let hint = match error.kind() {
-            io::ErrorKind::StorageFull => Some("free some space, or choose a directory on another disk"),
-            io::ErrorKind::QuotaExceeded => {
-                Some("the quota of this user is used up: raise it, remove files, or choose a directory on another disk")
-            }
-            io::ErrorKind::FileTooLarge => Some(
-                "raise the limit on the length of files (ulimit -f, LimitFSIZE= of the service), or choose a file system without one",
-            ),
-            io::ErrorKind::PermissionDenied => Some("run as the user that owns the files, usually the validator's"),
-            io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a file system that can be written"),
-            _ => None,
-        };
-        let message = format!("cannot {action} {}: {}", path.escaped(), text_without_code(error));
-        Self {
-            hint: hint.map(Cow::from),
-            ..Self::new(ErrorKind::from_io(error), message).with_cause(copy_error(error))
-        }
     }
 
     /// Sets the [cause](Self::cause). The message does not change.
@@ -194,22 +142,6 @@ impl Error {
     #[must_use]
     pub fn with_place(mut self, place: impl fmt::Display) -> Self {
         self.message = format!("{place}: {}", self.message);
-        self
-    }
-
-    /// Prepends a place if the error is of [`ErrorKind::Damaged`] or [`ErrorKind::Unsupported`].
-    /// Other errors name their path already.
-    #[must_use]
-    #[doc(hidden)]
-    pub fn with_place_if_damaged(self, place: impl fmt::Display) -> Self {
-        if matches!(self.kind, ErrorKind::Damaged | ErrorKind::Unsupported) { self.with_place(place) } else { self }
-    }
-
-    /// Sets the [offset of the damage](Self::offset_bytes). The message does not change.
-    #[must_use]
-    #[doc(hidden)]
-    pub fn at_offset(mut self, offset_bytes: u64) -> Self {
-        self.offset_bytes = Some(offset_bytes);
         self
     }
 
@@ -239,6 +171,72 @@ impl Error {
     /// Returns advice for the operator, if there is any. It may name flags of the program.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
+    }
+}
+
+// Only the crates of the workspace use these functions.
+#[doc(hidden)]
+impl Error {
+    /// Makes an error of [`ErrorKind::Exists`] for an output at `path`.
+    pub fn exists(path: &Path) -> Self {
+        Self::new(ErrorKind::Exists, format!("{} exists already", path.escaped())).with_existing_path(path)
+    }
+
+    /// Sets the [path of the existing output](Self::existing_path).
+    pub fn with_existing_path(self, path: &Path) -> Self {
+        Self { existing_path: Some(Box::new(path.to_path_buf())), ..self }
+    }
+
+    /// Makes an error for an archive that cannot be opened. Its kind is [`ErrorKind::Missing`] if the
+    /// archive does not exist.
+    pub fn from_open(path: &Path, error: &io::Error) -> Self {
+        let open_error = Self::io("open", path, error);
+        match error.kind() {
+            io::ErrorKind::NotFound => Self { kind: ErrorKind::Missing, ..open_error }
+                .with_hint("validators delete old archives: list the directory again for those that are there now"),
+            _ => open_error,
+        }
+    }
+
+    /// Makes an error for a failed file operation. Its [kind](ErrorKind::from_io) follows from the
+    /// operating system's error. `action` completes the sentence "cannot …".
+    pub fn io(action: &str, path: &Path, error: &io::Error) -> Self {
+        // A reader that is not a file may wrap an error of this library, which has its own message and
+        // hint.
+        if let Some(error) = find_own_error(error) {
+            return error;
+        }
+        let hint = match error.kind() {
+            io::ErrorKind::StorageFull => Some("free some space, or choose a directory on another disk"),
+            io::ErrorKind::QuotaExceeded => {
+                Some("the quota of this user is used up: raise it, remove files, or choose a directory on another disk")
+            }
+            io::ErrorKind::FileTooLarge => Some(
+                "raise the limit on the length of files (ulimit -f, LimitFSIZE= of the service), or choose a file system without one",
+            ),
+            io::ErrorKind::PermissionDenied => Some("run as the user that owns the files, usually the validator's"),
+            io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a file system that can be written"),
+            _ => None,
+        };
+        let message = format!("cannot {action} {}: {}", path.escaped(), text_without_code(error));
+        Self {
+            hint: hint.map(Cow::from),
+            ..Self::new(ErrorKind::from_io(error), message).with_cause(copy_error(error))
+        }
+    }
+
+    /// Prepends a place if the error is of [`ErrorKind::Damaged`] or [`ErrorKind::Unsupported`].
+    /// Other errors name their path already.
+    #[must_use]
+    pub fn with_place_if_damaged(self, place: impl fmt::Display) -> Self {
+        if matches!(self.kind, ErrorKind::Damaged | ErrorKind::Unsupported) { self.with_place(place) } else { self }
+    }
+
+    /// Sets the [offset of the damage](Self::offset_bytes). The message does not change.
+    #[must_use]
+    pub fn at_offset(mut self, offset_bytes: u64) -> Self {
+        self.offset_bytes = Some(offset_bytes);
+        self
     }
 }
 

@@ -116,38 +116,38 @@ impl Client {
         })
     }
 
+    /// Returns the scope of a request. `named_url` is its URL, if the operator named it.
+    pub(super) fn scope<'a>(&self, named_url: Option<&'a Url>) -> Scope<'a> {
+        Scope { named_url, allow_private: self.inner.options.allow_private }
+    }
+}
+
+// Only the crates of the workspace use these functions.
+#[doc(hidden)]
+impl Client {
     /// Returns the same client for URLs that others named (peers, listings). They must have public
     /// addresses, unless the options allow private ones.
     #[must_use]
-    #[doc(hidden)]
     pub fn for_untrusted_urls(&self) -> Self {
         Self { trusts_urls: false, ..self.clone() }
     }
 
     /// Returns the HTTP client for requests that callers make themselves. Its requests may reach any
     /// address, and follow no redirects.
-    #[doc(hidden)]
     pub fn http_client(&self) -> &reqwest::Client {
         self.inner.http_client(Reach::Anywhere)
     }
 
-    #[doc(hidden)]
     pub fn spawn<T: Send + 'static>(&self, tasks: &mut JoinSet<T>, work: impl Future<Output = T> + Send + 'static) {
         if let Some(runtime) = &self.inner.runtime {
             tasks.spawn_on(work, runtime.handle());
         }
     }
 
-    /// Returns the scope of a request. `named_url` is its URL, if the operator named it.
-    pub(super) fn scope<'a>(&self, named_url: Option<&'a Url>) -> Scope<'a> {
-        Scope { named_url, allow_private: self.inner.options.allow_private }
-    }
-
     /// Refuses to run on a thread of a tokio runtime, which waiting would block.
     ///
     /// # Errors
     /// [`NetErrorKind::InsideRuntime`] on such a thread.
-    #[doc(hidden)]
     pub fn check_thread(&self) -> Result<(), NetError> {
         if Handle::try_current().is_err() {
             return Ok(());
@@ -161,7 +161,6 @@ impl Client {
     ///
     /// # Errors
     /// `work` fails, `progress` is interrupted, or the thread belongs to a tokio runtime.
-    #[doc(hidden)]
     pub fn block_on<T>(
         &self,
         progress: &dyn Progress,
@@ -321,8 +320,7 @@ fn select_addresses(all: impl Iterator<Item = SocketAddr>, reach: Reach) -> Resu
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
-    use std::sync::atomic::AtomicUsize;
-    use std::sync::atomic::Ordering::Relaxed;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use slotpress_base::{KeptDir, NoProgress};
 

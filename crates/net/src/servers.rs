@@ -162,22 +162,6 @@ impl Serialize for Offer {
 
 #[warn(missing_docs)]
 impl Offer {
-    /// Creates an offer with a name and a place, and no other facts.
-    #[doc(hidden)]
-    pub fn new(name: ArchiveName, place: OfferPlace) -> Self {
-        Self {
-            name,
-            place,
-            source: String::new(),
-            file_bytes: None,
-            root: None,
-            modified: None,
-            bank_time: None,
-            slot_time: None,
-            rebased_on: None,
-        }
-    }
-
     /// True if it is a full archive.
     pub fn is_full(&self) -> bool {
         self.name.base_slot.is_none()
@@ -186,27 +170,6 @@ impl Offer {
     /// True if it is a file on a local disk.
     pub fn is_local(&self) -> bool {
         matches!(self.place, OfferPlace::Local(_))
-    }
-
-    /// True for an incremental archive that builds on this full archive, according to its name and its
-    /// source.
-    #[doc(hidden)]
-    pub fn builds_on(&self, full: &ArchiveName) -> bool {
-        self.name.base_slot == Some(full.slot) && self.rebased_on.is_none_or(|hash| hash == full.hash)
-    }
-
-    #[doc(hidden)]
-    pub fn remote(&self) -> Option<&Remote> {
-        match &self.place {
-            OfferPlace::Remote(remote) => Some(remote),
-            OfferPlace::Local(_) => None,
-        }
-    }
-
-    /// True if the operator named the source; false if it is a peer.
-    #[doc(hidden)]
-    pub fn is_named_by_operator(&self) -> bool {
-        self.remote().is_none_or(|remote| remote.named_by_operator)
     }
 
     /// Returns the archive as the only one of a source.
@@ -239,6 +202,43 @@ impl Offer {
             rebased_on: hashes.and_then(|hashes| hashes.rebased_on),
             ..Self::new(name, OfferPlace::Local(path.to_path_buf()))
         })
+    }
+}
+
+// Only the crates of the workspace use these functions.
+#[doc(hidden)]
+impl Offer {
+    /// Creates an offer with a name and a place, and no other facts.
+    pub fn new(name: ArchiveName, place: OfferPlace) -> Self {
+        Self {
+            name,
+            place,
+            source: String::new(),
+            file_bytes: None,
+            root: None,
+            modified: None,
+            bank_time: None,
+            slot_time: None,
+            rebased_on: None,
+        }
+    }
+
+    /// True for an incremental archive that builds on this full archive, according to its name and its
+    /// source.
+    pub fn builds_on(&self, full: &ArchiveName) -> bool {
+        self.name.base_slot == Some(full.slot) && self.rebased_on.is_none_or(|hash| hash == full.hash)
+    }
+
+    pub fn remote(&self) -> Option<&Remote> {
+        match &self.place {
+            OfferPlace::Remote(remote) => Some(remote),
+            OfferPlace::Local(_) => None,
+        }
+    }
+
+    /// True if the operator named the source; false if it is a peer.
+    pub fn is_named_by_operator(&self) -> bool {
+        self.remote().is_none_or(|remote| remote.named_by_operator)
     }
 }
 

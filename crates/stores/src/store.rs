@@ -111,7 +111,28 @@ impl Store {
         Ok(Self { target: target.clone(), backend, options: options.clone() })
     }
 
-    #[doc(hidden)]
+    /// Returns the target that was opened.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Returns the path or URL of a file, for messages.
+    pub fn location_of(&self, name: &str) -> String {
+        match &self.backend {
+            Backend::Dir(dir) => dir.location_of(name),
+            Backend::S3(s3) => show_url(&s3.url_of(name)),
+        }
+    }
+
+    /// Returns the options with which the store was opened.
+    pub fn options(&self) -> &StoreOptions {
+        &self.options
+    }
+}
+
+// Only the crates of the workspace use these functions.
+#[doc(hidden)]
+impl Store {
     pub fn from_dir(dir: Arc<KeptDir>) -> Self {
         let target = Target::Dir(dir.path().to_path_buf());
         Self { target, backend: Backend::Dir(Directory(dir)), options: StoreOptions::default() }
@@ -122,7 +143,6 @@ impl Store {
     ///
     /// # Errors
     /// Something else has the name; the disk fails.
-    #[doc(hidden)]
     pub fn open_dir(&self, name: &str) -> Result<Option<Self>> {
         check_name(name)?;
         let backend = match &self.backend {
@@ -139,7 +159,6 @@ impl Store {
     ///
     /// # Errors
     /// Something else has the name; the disk fails.
-    #[doc(hidden)]
     pub fn open_or_create_dir(&self, name: &str) -> Result<Self> {
         check_name(name)?;
         let backend = match &self.backend {
@@ -150,7 +169,6 @@ impl Store {
     }
 
     /// Returns the open directory, if the target is one.
-    #[doc(hidden)]
     pub fn dir(&self) -> Option<&KeptDir> {
         match &self.backend {
             Backend::Dir(dir) => Some(&dir.0),
@@ -158,24 +176,10 @@ impl Store {
         }
     }
 
-    /// Returns the target that was opened.
-    pub fn target(&self) -> &Target {
-        &self.target
-    }
-
-    /// Returns the path or URL of a file, for messages.
-    pub fn location_of(&self, name: &str) -> String {
-        match &self.backend {
-            Backend::Dir(dir) => dir.location_of(name),
-            Backend::S3(s3) => show_url(&s3.url_of(name)),
-        }
-    }
-
     /// Lists the files directly below the target, sorted by name, without unfinished ones.
     ///
     /// # Errors
     /// The store refuses or fails; it has too many files.
-    #[doc(hidden)]
     pub fn list(&self, progress: &dyn Progress) -> Result<Vec<Object>> {
         match &self.backend {
             Backend::Dir(dir) => dir.list(),
@@ -187,7 +191,6 @@ impl Store {
     ///
     /// # Errors
     /// The store refuses or fails.
-    #[doc(hidden)]
     pub fn stat(&self, name: &str, progress: &dyn Progress) -> Result<Option<Object>> {
         check_name(name)?;
         match &self.backend {
@@ -200,7 +203,6 @@ impl Store {
     ///
     /// # Errors
     /// The file is longer than `bytes_max` or 8 MiB; the store refuses or fails.
-    #[doc(hidden)]
     pub fn get_small_file(&self, name: &str, bytes_max: u64, progress: &dyn Progress) -> Result<Option<SmallFile>> {
         check_name(name)?;
         let bytes_max = bytes_max.min(SMALL_BYTES_MAX);
@@ -219,7 +221,6 @@ impl Store {
     /// # Errors
     /// The file is longer than 8 MiB; the store refuses or fails, or lacks the file although it
     /// reported success.
-    #[doc(hidden)]
     pub fn put_small_file(
         &self,
         name: &str,
@@ -264,7 +265,6 @@ impl Store {
     ///
     /// # Errors
     /// The store refuses or fails.
-    #[doc(hidden)]
     pub fn delete(&self, name: &str, progress: &dyn Progress) -> Result<()> {
         check_name(name)?;
         match &self.backend {
@@ -277,7 +277,6 @@ impl Store {
     ///
     /// # Errors
     /// The file does not exist; the store refuses or fails.
-    #[doc(hidden)]
     pub fn open_source(&self, name: &str, cancel: CancelToken) -> Result<SharedSource> {
         check_name(name)?;
         Ok(match &self.backend {
@@ -293,7 +292,6 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) if the name is taken; the
     /// store refuses or fails; the necessary parts do not fit into memory.
-    #[doc(hidden)]
     pub fn upload(
         &self,
         name: &str,
@@ -322,7 +320,6 @@ impl Store {
     ///
     /// # Errors
     /// The parts do not fit into memory.
-    #[doc(hidden)]
     pub fn resume(&self, name: &str, state: &UploadState, length_bytes: u64) -> Result<Option<Upload>> {
         check_name(name)?;
         match &self.backend {
@@ -335,7 +332,6 @@ impl Store {
     ///
     /// # Errors
     /// The store refuses or fails; an upload that is gone already is no error.
-    #[doc(hidden)]
     pub fn abort(&self, name: &str, state: &UploadState, progress: &dyn Progress) -> Result<()> {
         check_name(name)?;
         match &self.backend {
@@ -344,11 +340,6 @@ impl Store {
                 s3.with_retries(progress, || s3.bucket.abort_upload(s3.url_of(name), state.upload_id.clone()))
             }
         }
-    }
-
-    /// Returns the options with which the store was opened.
-    pub fn options(&self) -> &StoreOptions {
-        &self.options
     }
 }
 

@@ -101,35 +101,6 @@ impl IoHint {
         }
     }
 
-    /// Asks the kernel to read a range of a file of the given length, which the caller reads by other
-    /// means. Dropping the result drops the pages that were not in the page cache before.
-    #[doc(hidden)]
-    pub fn prefetch_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
-        let cold = self.find_cold(file, range, file_bytes);
-        cold.prefetch(file);
-        RangeReader { file, cold, direct: None }
-    }
-
-    /// Prepares to read a range of a file of the given length by [`RangeReader::read_exact_at`]. If
-    /// hardly any page of the range is in the page cache, the range is read without it.
-    #[doc(hidden)]
-    pub fn open_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
-        let cold = self.find_cold(file, range, file_bytes);
-        let direct =
-            if cold.is_nearly_all { DirectFile::open_for_reading(file, range.end - range.start) } else { None };
-        if direct.is_none() {
-            cold.prefetch(file);
-        }
-        RangeReader { file, cold, direct }
-    }
-
-    /// True if hardly any page of a range is in the page cache, as far as the kernel reports. Always
-    /// false with [`None`](Self::None).
-    #[doc(hidden)]
-    pub fn is_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> bool {
-        self.find_cold(file, range, file_bytes).is_nearly_all
-    }
-
     fn find_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> ColdPages {
         match self {
             Self::Gentle => ColdPages::find(file, range, file_bytes),
@@ -162,11 +133,40 @@ impl IoHint {
             Self::None => Ok(()),
         }
     }
+}
+
+// Only the crates of the workspace use these functions.
+#[doc(hidden)]
+impl IoHint {
+    /// Asks the kernel to read a range of a file of the given length, which the caller reads by other
+    /// means. Dropping the result drops the pages that were not in the page cache before.
+    pub fn prefetch_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
+        let cold = self.find_cold(file, range, file_bytes);
+        cold.prefetch(file);
+        RangeReader { file, cold, direct: None }
+    }
+
+    /// Prepares to read a range of a file of the given length by [`RangeReader::read_exact_at`]. If
+    /// hardly any page of the range is in the page cache, the range is read without it.
+    pub fn open_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
+        let cold = self.find_cold(file, range, file_bytes);
+        let direct =
+            if cold.is_nearly_all { DirectFile::open_for_reading(file, range.end - range.start) } else { None };
+        if direct.is_none() {
+            cold.prefetch(file);
+        }
+        RangeReader { file, cold, direct }
+    }
+
+    /// True if hardly any page of a range is in the page cache, as far as the kernel reports. Always
+    /// false with [`None`](Self::None).
+    pub fn is_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> bool {
+        self.find_cold(file, range, file_bytes).is_nearly_all
+    }
 
     /// Records which pages of files are in the page cache; dropping the result drops all other pages of
     /// the files. Meant for files that are read repeatedly, or by code without this policy. Skips
     /// missing files, and files of more than 16 GiB.
-    #[doc(hidden)]
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> PageCacheWatch {
         if self == Self::None {
             return PageCacheWatch::default();
@@ -184,7 +184,6 @@ impl IoHint {
     }
 
     /// Watches all files in the subdirectories of a directory, see [`watch`](Self::watch).
-    #[doc(hidden)]
     pub fn watch_subdirs(self, dir: PathBuf) -> PageCacheWatch {
         let list = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
         self.watch(list(dir).flat_map(list))
@@ -192,7 +191,6 @@ impl IoHint {
 
     /// Writes the files of a new directory to disk and drops their pages. Ignores errors, because the
     /// code that made the files syncs them.
-    #[doc(hidden)]
     pub fn write_out_dir(self, dir: &Path) {
         if self == Self::None {
             return;
