@@ -7,6 +7,8 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::{Error, Result};
@@ -100,33 +102,20 @@ pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
 /// release builds.
 #[inline]
 pub fn panic_point(place: &str) {
-    #[cfg(debug_assertions)]
-    panic_points::panic_if_chosen(place);
-    #[cfg(not(debug_assertions))]
-    let _ = place;
-}
-
-#[cfg(debug_assertions)]
-mod panic_points {
-    use std::sync::LazyLock;
-    use std::sync::atomic::AtomicU64;
-    use std::sync::atomic::Ordering::Relaxed;
-
-    /// The chosen place, and how many more times it must be reached for the panic.
-    static CHOSEN: LazyLock<Option<(String, AtomicU64)>> = LazyLock::new(|| {
-        let chosen = std::env::var("FAULTS_PANIC_AT").ok()?;
-        let (place, number) = chosen.split_once(':').unwrap_or((&chosen, "1"));
-        Some((place.to_string(), AtomicU64::new(number.parse().unwrap_or(1))))
-    });
-
-    pub fn panic_if_chosen(place: &str) {
-        if let Some((chosen, remaining)) = &*CHOSEN
-            && chosen == place
-        {
-            assert!(remaining.fetch_sub(1, Relaxed) != 1, "an injected panic at {place}");
-        }
+    if cfg!(debug_assertions)
+        && let Some((chosen, remaining)) = &*CHOSEN_PANIC_POINT
+        && chosen == place
+    {
+        assert!(remaining.fetch_sub(1, Relaxed) != 1, "an injected panic at {place}");
     }
 }
+
+/// The chosen place, and how many more times it must be reached for the panic.
+static CHOSEN_PANIC_POINT: LazyLock<Option<(String, AtomicU64)>> = LazyLock::new(|| {
+    let chosen = std::env::var("FAULTS_PANIC_AT").ok()?;
+    let (place, number) = chosen.split_once(':').unwrap_or((&chosen, "1"));
+    Some((place.to_string(), AtomicU64::new(number.parse().unwrap_or(1))))
+});
 
 #[cfg(test)]
 mod tests {
