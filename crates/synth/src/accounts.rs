@@ -178,6 +178,10 @@ pub struct OtherAccount {
 }
 
 impl OtherAccount {
+    pub fn new(pubkey: [u8; 32], owner: [u8; 32], lamports: u64, data: Vec<u8>) -> Self {
+        Self { pubkey, owner, lamports, data }
+    }
+
     /// Appends the account's record to a storage that ends at a multiple of 8. Does not pad the end of the
     /// record.
     pub fn write_record(&self, storage: &mut Vec<u8>) -> RecordHeader {

@@ -131,7 +131,7 @@ impl SynthStakes {
         let lamports = chain::rent_exempt_lamports(VOTE_BYTES) + slot_rng.log_uniform(36);
         staking::write_vote_account(&mut account_rng, &mut slot_rng, self.slot, &mut data);
         data.resize(VOTE_BYTES as usize, 0);
-        OtherAccount { pubkey: self.vote_address(voter), owner: keys::VOTE, lamports, data }
+        OtherAccount::new(self.vote_address(voter), keys::VOTE, lamports, data)
     }
 
     pub fn delegation(&self, number: u64) -> SynthDelegation {
@@ -203,7 +203,7 @@ impl SynthStakes {
         staking::write_delegated_stake(&self.universe, &mut rng, &delegation, vote_address, &mut data);
         data.resize(STAKE_BYTES as usize, 0);
         let lamports = chain::rent_exempt_lamports(STAKE_BYTES) + delegation.lamports;
-        OtherAccount { pubkey: delegation.stake_account, owner: keys::STAKE, lamports, data }
+        OtherAccount::new(delegation.stake_account, keys::STAKE, lamports, data)
     }
 }
 

@@ -132,8 +132,7 @@ pub fn build_storage(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> 
         }
         Successor::Tombstone => {
             start_record(&mut bytes);
-            let pubkey = universe.pubkey(origin);
-            let tombstone = OtherAccount { pubkey, owner: keys::SYSTEM, lamports: 0, data: Vec::new() };
+            let tombstone = OtherAccount::new(universe.pubkey(origin), keys::SYSTEM, 0, Vec::new());
             tombstone.write_record(&mut bytes);
         }
         Successor::Nothing => {}

@@ -41,7 +41,7 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result
         let mut out = FieldWriter(Vec::new());
         write(&mut out)?;
         let lamports = chain::rent_exempt_lamports(out.0.len() as u64);
-        Ok(OtherAccount { pubkey, owner: SYSVAR_OWNER, lamports, data: out.0 })
+        Ok(OtherAccount::new(pubkey, SYSVAR_OWNER, lamports, out.0))
     };
     Ok(vec![
         sysvar(CLOCK, &|out| {
