@@ -87,7 +87,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         let context = &self.context;
         let root = if context.is_fetch() {
             let progress = Forward::new(context.progress, forward_input);
-            accept_file(path, context.options.limits.expect_root, &progress).map(|accepted| accepted.root)
+            accept_file(path, context.options.limits.expect_root, &progress)
         } else {
             check_length(path, choice.file_bytes).map(|()| None)
         };

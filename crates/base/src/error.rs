@@ -193,7 +193,7 @@ impl Error {
         let open_error = Self::io("open", path, error);
         match error.kind() {
             io::ErrorKind::NotFound => Self { kind: ErrorKind::Missing, ..open_error }
-                .with_hint("validators delete old archives: list the directory again for those that are there now"),
+                .with_hint("validators delete old archives: list the directory again for those that exist now"),
             _ => open_error,
         }
     }

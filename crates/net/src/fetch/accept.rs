@@ -12,15 +12,9 @@ use slotpress_format::{ArchiveName, ArchiveRoot};
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::{ArchiveShape, LocalFile, Source, Tail, walk_shape};
 
-/// An archive that [`accept`] has accepted.
-#[derive(Clone, Copy, Debug)]
-pub struct AcceptedArchive {
-    pub root: Option<ArchiveRoot>,
-}
-
 /// Accepts an archive that was read to its end if its compression matches its name, its root is the expected
 /// root, and its frames match their hashes. Skips the frames in the first `compared_bytes`, which have been
-/// compared already. Reports the bytes of the other frames as progress.
+/// compared already. Reports the bytes of the other frames as progress. Returns the archive's root.
 ///
 /// # Errors
 /// Kind [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is damaged, or is not the expected one.
@@ -31,7 +25,7 @@ pub fn accept(
     expected_root: Option<ArchiveRoot>,
     compared_bytes: u64,
     progress: &dyn Progress,
-) -> Result<AcceptedArchive> {
+) -> Result<Option<ArchiveRoot>> {
     let rejection = |why: String| Error::damaged(why).with_hint("fetch it from another source");
     if let Some(length_bytes) = source.length_bytes()
         && length_bytes != shape.length_bytes
@@ -61,7 +55,7 @@ pub fn accept(
         let is_compared = |range: &Range<u64>| range.end <= compared_bytes;
         check_hashes(source, &tail, &is_compared, progress)?;
     }
-    Ok(AcceptedArchive { root })
+    Ok(root)
 }
 
 /// Explains why an archive with this root is not the expected archive; `None` if it is.
@@ -73,17 +67,21 @@ pub fn root_mismatch(expected: Option<ArchiveRoot>, root: Option<ArchiveRoot>) -
     }
 }
 
-/// Checks a file that already has an archive's name.
+/// Checks a file that already has an archive's name, and returns its root.
 ///
 /// # Errors
 /// Those of [`accept`]; or the file cannot be read.
-pub fn accept_file(path: &Path, root: Option<ArchiveRoot>, progress: &dyn Progress) -> Result<AcceptedArchive> {
+pub fn accept_file(
+    path: &Path,
+    expected_root: Option<ArchiveRoot>,
+    progress: &dyn Progress,
+) -> Result<Option<ArchiveRoot>> {
     let try_accept = || {
         let source = LocalFile::open(path)?;
         progress.stage(Stage::Checking, source.length_bytes());
         let shape = walk_shape(&source, progress)?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        accept(&source, &shape, name, root, 0, progress)
+        accept(&source, &shape, name, expected_root, 0, progress)
     };
     try_accept().map_err(|error| error.with_place_if_damaged(path.escaped()))
 }

@@ -13,7 +13,7 @@ use slotpress_base::{
 };
 use slotpress_read::{tail_read_offset, walk_shape};
 
-use super::accept::{AcceptedArchive, accept};
+use super::accept::accept;
 use super::journal::{ArchiveIdentity, sum_bytes};
 use super::mirrors::Mirror;
 use super::partial::{PartialFile, UntimedReader};
@@ -170,14 +170,14 @@ impl Download {
             Err(error) if DownloadFault::classify(error) == Some(DownloadFault::Wrong) => self.file.distrust(),
             _ => self.file.sync(),
         };
-        let accepted: AcceptedArchive = result?;
+        let root = result?;
         synced?;
-        self.file.accept(accepted);
+        self.file.accept();
         let servers = self.bytes_by_server().filter(|server| server.bytes > 0);
         Ok(Fetched {
             file_bytes: self.file.done_bytes(),
             kept_bytes: self.kept_bytes(),
-            root: accepted.root,
+            root,
             servers: servers.collect(),
             elapsed: started.elapsed(),
         })

@@ -32,7 +32,6 @@ use slotpress_format::ArchiveRoot;
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
 use slotpress_read::{LockAttempt, tail_read_offset, try_lock};
 
-use super::accept::AcceptedArchive;
 use super::journal::{ArchiveIdentity, DownloadJournal};
 
 fn partial_name(archive_name: &str) -> String {
@@ -73,7 +72,7 @@ struct PartialState {
     /// Ranges of an earlier run that are not yet known to belong to this archive. Readers do not see
     /// them.
     unchecked: RangeSet<u64>,
-    accepted: Option<AcceptedArchive>,
+    is_accepted: bool,
 }
 
 impl PartialState {
@@ -155,7 +154,7 @@ impl PartialFile {
             }
         }
         state.journal.identity = identity;
-        (state.end, state.is_distrusted, state.accepted) = (None, false, None);
+        (state.end, state.is_distrusted, state.is_accepted) = (None, false, false);
         state.unchecked = std::mem::take(&mut state.journal.ranges);
         Ok(())
     }
@@ -213,8 +212,8 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
-    pub(super) fn accept(&self, accepted: AcceptedArchive) {
-        self.state.lock().accepted = Some(accepted);
+    pub(super) fn accept(&self) {
+        self.state.lock().is_accepted = true;
     }
 
     pub fn set_root(&self, root: ArchiveRoot) {

@@ -51,7 +51,7 @@ impl Publishable for PartialFile {
 
     fn publish(&self, name: &str) -> Result<PathBuf> {
         let final_path = self.dir.path_of(name);
-        if self.state.lock().accepted.is_none() || name != self.archive_name() {
+        if !self.state.lock().is_accepted || name != self.archive_name() {
             return Err(Error::failed(format!("{} was not accepted as {name}", self.path.escaped())));
         }
         self.file.sync_all().or_path("write", &self.path)?;

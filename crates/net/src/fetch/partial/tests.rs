@@ -122,7 +122,7 @@ fn readers_wait_for_bytes() {
         assert_eq!(file.read_at(&mut all, 1000).expect("the end"), 0);
     });
     assert!(file.publish(NAME).expect_err("not accepted").to_string().contains("accepted"));
-    file.accept(AcceptedArchive { root: None });
+    file.accept();
     assert!(file.publish("snapshot-2-x.tar.zst").expect_err("a different one").to_string().contains("accepted"));
     let path = file.publish(NAME).expect("published");
     assert_eq!((fs::read(&path).expect("read").len(), fs::read_dir(dir.path()).expect("read").count()), (1000, 1));
