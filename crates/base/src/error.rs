@@ -203,8 +203,8 @@ impl Error {
     pub fn io(action: &str, path: &Path, error: &io::Error) -> Self {
         // A reader that is not a file may wrap an error of this library, which has its own message and
         // hint.
-        if let Some(error) = find_own_error(error) {
-            return error;
+        if let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
+            return error.clone();
         }
         let hint = match error.kind() {
             io::ErrorKind::StorageFull => Some("free some space, or choose a directory on another disk"),
@@ -254,10 +254,6 @@ fn copy_error(error: &io::Error) -> io::Error {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
     }
-}
-
-fn find_own_error(error: &io::Error) -> Option<Error> {
-    error.get_ref()?.downcast_ref::<Error>().cloned()
 }
 
 /// Returns the text of an I/O error. Leaves out "(os error 2)", which means nothing to an operator.
