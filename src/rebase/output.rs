@@ -10,8 +10,8 @@ use rayon::prelude::*;
 use roaring::RoaringBitmap;
 use slotpress_base::{Error, EscapePath, Progress, Result, ThreadPool, start_pool, to_usize};
 use slotpress_format::{
-    BankFile, Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, RawRecord, Record, RecordFault, RecordHeader,
-    RecordSink, RecordWalker, Records,
+    BankFile, Entry, EntryKind, LatticeAccumulator, RawRecord, Record, RecordFault, RecordHeader, RecordSink,
+    RecordWalker, Records,
 };
 use slotpress_read::state::marks::{Marks, is_marked};
 use slotpress_read::state::sums::StateSum;
@@ -353,5 +353,5 @@ impl EntrySink for OutputSink<'_, '_, '_, '_> {
 }
 
 fn tombstone(pubkey: [u8; 32]) -> RecordHeader {
-    RecordHeader { pubkey, ..RecordHeader::parse(&[0; RECORD_HEADER_BYTES]) }
+    RecordHeader { pubkey, ..RecordHeader::default() }
 }

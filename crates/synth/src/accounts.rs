@@ -155,17 +155,7 @@ impl Universe {
 }
 
 fn header(pubkey: [u8; 32], owner: [u8; 32], lamports: u64, data_len: u64) -> RecordHeader {
-    RecordHeader {
-        write_version: 0,
-        data_len,
-        pubkey,
-        lamports,
-        rent_epoch: u64::MAX,
-        owner,
-        executable: 0,
-        padding: [0; 7],
-        stored_hash: [0; 32],
-    }
+    RecordHeader { data_len, pubkey, lamports, rent_epoch: u64::MAX, owner, ..RecordHeader::default() }
 }
 
 /// An account that is not part of the mix: a sysvar, a vote account, a delegated stake account, or a tombstone.

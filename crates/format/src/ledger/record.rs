@@ -148,7 +148,7 @@ pub const fn align8(length: u64) -> u64 {
 }
 
 /// Header of a record, with field names as in docs/snapshot-format.md#records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordHeader {
     pub write_version: u64,
     pub data_len: u64,

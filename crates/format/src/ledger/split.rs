@@ -95,15 +95,13 @@ pub struct MetaEntry<'a> {
 impl MetaEntry<'_> {
     pub fn record_header(&self) -> [u8; RECORD_HEADER_BYTES] {
         let header = RecordHeader {
-            write_version: 0,
             data_len: u64::from(self.data_len),
             pubkey: self.pubkey(),
             lamports: u64_at::<64, _>(self.header),
             rent_epoch: u64_at::<72, _>(self.header),
             owner: array_at::<32, 32, _>(self.header),
             executable: self.header[80],
-            padding: [0; 7],
-            stored_hash: [0; 32],
+            ..RecordHeader::default()
         };
         header.to_bytes()
     }
