@@ -76,7 +76,7 @@ pub fn read_index(store: &Store, ui: &Ui) -> Result<Option<SmallFile>> {
     dir.get_small_file(name, LIST_BYTES_MAX, ui)
 }
 
-/// Whether the times in bank files are read, which costs further requests.
+/// Tells whether the times in bank files are read, which costs further requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BankTimes {
     Read,

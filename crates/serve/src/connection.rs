@@ -45,7 +45,7 @@ const CLOCK_OUT_OF_RANGE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 58\r\nConnection: close\r\n\r\n\
     the clock of this server is outside the years 1970 to 9999";
 
-/// What an endpoint serves.
+/// Content that an endpoint serves.
 #[derive(Clone)]
 pub enum Site {
     Archives(Arc<Server>),

@@ -14,7 +14,7 @@ use crate::publish::journal::FileIdentity;
 use crate::publish::report::event::{PublishEvent, ReadyArchive};
 use crate::publish::watcher::QUIET_TIME;
 
-/// Why a run with `--once` skips a file that may be incomplete.
+/// Reason for which a run with `--once` skips a file that may be incomplete.
 const BEING_WRITTEN: &str = "it is being written";
 
 const CANNOT_PIN_HINT: &str = "put archives and pins on one file system and one mount";

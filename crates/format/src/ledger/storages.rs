@@ -53,7 +53,7 @@ pub enum StorageKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageFileStat {
     pub file_bytes: u64,
-    /// Nanoseconds since 1970.
+    /// Modification time in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 

@@ -95,7 +95,7 @@ pub struct ClientReading {
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct EntrySummary {
-    /// Number of storages.
+    /// Number of storages in the archive.
     pub storages: u64,
     /// Length of all storages, in bytes.
     pub storage_bytes: u64,

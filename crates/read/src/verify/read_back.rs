@@ -13,7 +13,7 @@ use crate::{
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ReadBackReport {
-    /// Number of storages.
+    /// Number of storages in the archive.
     pub storages: u64,
     /// Number of accounts in the state; `None` if the state was not checked.
     pub accounts: Option<u64>,
