@@ -4,16 +4,11 @@
 //! how to write them.
 
 // The crate parses bytes that others wrote, and must not panic on any of them.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
-)]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
+#![cfg_attr(not(test), warn(clippy::cast_possible_wrap))]
+#![cfg_attr(not(test), warn(clippy::cast_sign_loss))]
 
 pub mod archive;
 pub mod ledger;

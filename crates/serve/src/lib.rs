@@ -8,16 +8,11 @@
 //! and `files::Windows` do no I/O. `cli::serve` writes the log.
 
 // Clients send what this crate handles: indexing and arithmetic must not panic.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
-)]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
+#![cfg_attr(not(test), warn(clippy::cast_possible_wrap))]
+#![cfg_attr(not(test), warn(clippy::cast_sign_loss))]
 
 mod api;
 mod archives;

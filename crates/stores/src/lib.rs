@@ -7,7 +7,8 @@
 
 #![warn(missing_docs)]
 // These lints apply because this crate handles what stores send.
-#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod directory;
 mod options;

@@ -7,12 +7,8 @@
 
 // This code handles records that are parsed already, and its own log. Every record passes through
 // it, so checked operations would cost time, and the parsers have already refused bad bytes.
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 
 pub mod accounts;
 pub mod check;
