@@ -15,7 +15,7 @@ use crate::restore::ExistingState;
 pub struct FetchContext<'a> {
     pub client: &'a Client,
     pub progress: &'a dyn Progress,
-    /// What to fetch into which directory; for `bootstrap`, into the snapshots directory.
+    /// Archives to fetch, and their directory; for `bootstrap`, the snapshots directory.
     pub options: FetchOptions,
     /// `None` for `fetch`, which checks complete downloads itself and gives them their names. For
     /// `bootstrap`, the restore does both.
