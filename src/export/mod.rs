@@ -294,9 +294,10 @@ fn is_incremental_alone(snapshot: &Snapshot) -> bool {
 /// With [`since`](ExportOptions::since), checks both states, and compares an expected slot or hash
 /// with the new state only.
 ///
-/// # Errors See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if the full archive of an
-/// incremental archive is missing, if the output already has the slot, if the latest state in the output is
-/// not `since`, or if the disk or store fails.
+/// # Errors
+/// See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if the full archive of an incremental
+/// archive is missing, if the output already has the slot, if the latest state in the output is not `since`,
+/// or if the disk or store fails.
 pub fn export(options: &ExportOptions, destination: ExportTo<'_>, progress: &dyn Progress) -> Result<ExportReport> {
     let stopwatch = Stopwatch::start();
     let ExportOptions { snapshot, since, .. } = options;

@@ -49,7 +49,8 @@ pub trait AccountVisitor {
 /// Half of [`CheckOptions::memory_bytes`](crate::CheckOptions::memory_bytes) holds the log (20 bytes per
 /// record), the other half the marks of superseded records (about 2 bytes each).
 ///
-/// # Errors The first error of a visitor. An [`Error`] if the input cannot be read or is damaged. With
+/// # Errors
+/// The first error of a visitor. An [`Error`] if the input cannot be read or is damaged. With
 /// [`CheckMode::State`](crate::CheckMode::State), also fails if the full archive of an incremental archive is
 /// missing, or if the state does not match bank file and name. The visited accounts may be wrong then.
 pub fn visit_accounts<V: AccountVisitor + Send>(
