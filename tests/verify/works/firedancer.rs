@@ -38,8 +38,8 @@ fn inspect_recognizes_archives_of_firedancer() {
     for chain in [OLD_CHAIN, CHAIN_WITHOUT_STAKES, NEW_CHAIN] {
         let Inspected { is_from_firedancer, stdout } = inspect(&full(chain));
         assert!(is_from_firedancer, "{chain}: {stdout}");
-        assert!(stdout.contains("made by      Firedancer\n"), "{chain}: {stdout}");
-        assert!(stdout.contains("index        none"), "{chain}: {stdout}");
+        assert!(stdout.contains("made by         Firedancer\n"), "{chain}: {stdout}");
+        assert!(stdout.contains("index           none"), "{chain}: {stdout}");
         assert!(stdout.contains("of tar"), "{chain}: {stdout}");
     }
 }
