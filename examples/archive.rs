@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(error: &Error) -> ExitCode {
-    // If the archive exists already, the exit code is 0, so that the program may run repeatedly.
+    // If the archive already exists, the exit code is 0, so that the program may run repeatedly.
     if error.kind() == ErrorKind::Exists {
         eprintln!("skipped: {error}");
         return ExitCode::SUCCESS;

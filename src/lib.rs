@@ -33,7 +33,7 @@
 //!
 //! Functions never print, read flags or exit. They block the calling thread until they are done.
 //! Long ones report to a [`Progress`], and end early when [`Progress::is_interrupted`] returns true:
-//! `serve` and a running `publish` with their result, all others with an error. A [`CancelToken`] is
+//! `serve` and a running `publish` then return normally, all others return an error. A [`CancelToken`] is
 //! a `Progress` that only interrupts; [`CancelToken::with`] combines it with another `Progress`.
 //!
 //! The [`ErrorKind`] of an [`Error`] distinguishes damage from a failing disk or network.

@@ -119,8 +119,8 @@ pub struct NewArchive {
     pub output_bytes: u64,
     /// Number of frames, without skippable ones.
     pub frames: u64,
-    /// Number of storages whose records kept their order although the layout is
-    /// [`RecordLayout::Clustered`]. A storage counts once for each frame that holds a part of it.
+    /// Number of pieces of storages whose records kept their order although the layout is
+    /// [`RecordLayout::Clustered`]. A storage has a piece in each frame that holds a part of it.
     pub unclustered_pieces: u64,
     /// Root of the archive: one hash that covers its length, the hashes of all frames, and the
     /// index. Only zstd archives have one.
@@ -168,7 +168,7 @@ impl NewArchive {
 /// - Its bank snapshot is not complete, or not valid (bank file, status cache, version).
 /// - Options contradict the ledger.
 /// - A disk fails, or is full.
-/// - The archive exists already: [`ErrorKind::Exists`](crate::ErrorKind::Exists).
+/// - The archive already exists: [`ErrorKind::Exists`](crate::ErrorKind::Exists).
 ///
 /// After an error, no file is left behind, but a stream may have received a part of the archive.
 pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Progress) -> Result<ArchiveReport> {
@@ -217,7 +217,7 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
     };
     let storages = plan.storages.len() as u64;
     let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
-    // Only the report needs the base, so an unreadable directory is no error here.
+    // Only the report needs the base, so an unreadable directory is not an error here.
     let base = base.ok().flatten().map(|base| base.path);
     Ok(ArchiveReport { archive, input_bytes, read_back, base, threads: planned.workers })
 }

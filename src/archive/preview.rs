@@ -53,7 +53,7 @@ impl ArchivePreview {
 ///
 /// # Errors
 /// The same as [`archive()`](crate::archive::archive()), except for errors of writing; also if the sink
-/// is not a directory, or the sample cannot be read. A lack of space is no error here: see
+/// is not a directory, or the sample cannot be read. A lack of space is not an error here: see
 /// [`ArchivePreview::check_space`].
 pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<ArchivePreview> {
     let Some(dir) = sink.dir() else {

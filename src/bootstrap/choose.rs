@@ -43,7 +43,7 @@ impl ChosenArchive {
         self.path.is_some()
     }
 
-    /// Returns true if the archive takes no space in a snapshots directory, because it exists already or
+    /// Returns true if the archive takes no space in a snapshots directory, because it already exists or
     /// the file system clones it.
     pub fn takes_no_room(&self, dir: &Path) -> bool {
         let Some(path) = &self.path else { return false };

@@ -281,7 +281,7 @@ impl World for Downloads<'_, '_> {
         if kept_bytes > 0 {
             let kept = quantity::bytes(kept_bytes);
             let of_length = length.map_or(String::new(), |length| format!(" of {}", quantity::bytes(length)));
-            progress.status(&format!("Resuming {name}: {kept}{of_length} exist already"));
+            progress.status(&format!("Resuming {name}: {kept}{of_length} already exist"));
         }
         // While a restore reads a full archive, progress shows the bytes of the restore.
         let shows_bytes = context.is_fetch() || choice.name.base_slot.is_some();

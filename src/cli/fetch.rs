@@ -70,7 +70,7 @@ fn print_report(report: &FetchReport, ui: &Ui) {
     for archive in &report.archives {
         let fetched = match archive.fetched {
             Some(_) => FETCHED_ROW,
-            None => "fetched: nothing: the file exists already",
+            None => "fetched: nothing: the file already exists",
         };
         let checked = match archive.root {
             Some(_) => "checked: every frame compared with its hash; root {root}",

@@ -22,9 +22,9 @@ use super::{render, values};
 /// List archives: which belong together, and which a node would choose
 ///
 /// For a directory, it also lists files that are not usable, with the reason, and unfinished
-/// downloads. For a store, it lists what is in the bucket. For a server, it asks the interface for
-/// programs of `slotpress serve`, or else follows redirects and reads the listing of a mirror: the
-/// list is what the server claims.
+/// downloads. For a store, it lists what is in the bucket. For a server, it asks the JSON API of
+/// `slotpress serve`; other servers are asked as validators and mirrors are, by redirects and directory
+/// listings. The list is only what the server claims.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// The directory or store (s3://BUCKET/PREFIX) of archives, or the URL of a server or a mirror
@@ -34,7 +34,7 @@ pub struct ListArgs {
     #[arg(long)]
     newest: bool,
     /// End with exit code 1 if the state of the newest archive that a node would choose is older
-    /// than this, for example 2h
+    /// than this, for example 2h, or if its age is unknown
     #[arg(long, value_name = "TIME", value_parser = values::parse_duration)]
     max_age: Option<Duration>,
     #[command(flatten)]
@@ -83,15 +83,15 @@ fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
     let choice = require_choice(catalog, place)?;
     let place = place.escaped();
     let newest = choice.incremental.unwrap_or(choice.full);
-    let age = catalog.age_of(newest, clock::now());
-    if age.is_some_and(|age| age <= max_age) {
-        return Ok(());
-    }
-    let age = age.map_or("an unknown time".to_string(), values::show_age);
-    let max_age = values::show_age(max_age);
     let name = &newest.name;
-    let message = format!("the newest archive in {place} is {age} old, more than {max_age}: {name}");
-    Err(Error::failed(message))
+    let limit = values::show_age(max_age);
+    Err(Error::failed(match catalog.age_of(newest, clock::now()) {
+        Some(age) if age <= max_age => return Ok(()),
+        Some(age) => {
+            format!("the newest archive in {place} is {} old, more than {limit}: {name}", values::show_age(age))
+        }
+        None => format!("the age of the newest archive in {place} is unknown, so it may be above {limit}: {name}"),
+    }))
 }
 
 fn print_report(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
@@ -192,7 +192,7 @@ pub fn list_place(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Resul
     Ok(Some(catalog))
 }
 
-/// Asks a server or store for its archives. Treats a server that has no list for programs as a
+/// Asks a server or store for its archives. Treats a server without slotpress's JSON API as a
 /// validator's RPC port or a mirror.
 pub fn request_catalog(url: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     if !url.starts_with("http")

@@ -59,7 +59,7 @@ use crate::cli::ui::Ui;
 #[command(
     after_long_help = "Many flags can also be set by an environment variable: the help of such a flag names its variable.\n\
     Exit codes: 0 success, 1 failure, 2 wrong arguments, 3 the input is damaged or not what was expected, 4 network \
-    error, 5 the output exists already, 6 the archive does not exist, 130 interrupted.\n\
+    error, 5 the output already exists, 6 the archive does not exist, 130 interrupted.\n\
     `--version` prints details of the build, `-V` one line."
 )]
 struct Cli {

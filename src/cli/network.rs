@@ -116,7 +116,7 @@ pub struct TransferArgs {
     #[arg(long, value_name = "N", default_value_t = STREAMS_DEFAULT as u8,
           value_parser = clap::value_parser!(u8).range(1..=STREAMS_MAX as i64))]
     pub streams: u8,
-    /// Give up when fewer bytes per second arrive for 15 seconds. Without this flag, slotpress gives up
+    /// Give up when fewer bytes per second than this arrive for 15 seconds. Without this flag, slotpress gives up
     /// on a server that sends less than 1 KiB per second for two minutes
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     min_rate: Option<u64>,

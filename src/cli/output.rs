@@ -71,10 +71,10 @@ pub fn path_or_name(archive: &NewArchive) -> PathBuf {
     archive.path.clone().unwrap_or_else(|| PathBuf::from(archive.name.to_string()))
 }
 
-/// Prints a notice instead of the error that an output exists already. Returns every other error.
+/// Prints a notice instead of the error that an output already exists. Returns every other error.
 pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
     let Some(path) = error.existing_path() else { return Err(error) };
-    let skipped = json!({ "path": path.to_string_lossy(), "reason": "exists already" });
+    let skipped = json!({ "path": path.to_string_lossy(), "reason": "already exists" });
     let row = "skipped: {reason}: neither read nor changed";
     ui.print_report("skipped", &path.escaped(), &skipped, &[row]);
     Ok(())

@@ -25,7 +25,7 @@ use super::{render, values};
 
 /// Verify an archive, a pair of archives, a ledger, a directory or a server
 ///
-/// A pair is a full and an incremental archive. Of a directory or a server, all archives are verified.
+/// A pair is a full and an incremental archive. In a directory or on a server, every archive is verified.
 /// Recomputes capitalization and lattice hash over all accounts, and lists everything that is
 /// wrong, with its place. Nothing is unpacked. An archive cannot prove that its state is the
 /// cluster's: use --expect-hash with the hash of a trusted node.
@@ -46,7 +46,7 @@ pub struct VerifyArgs {
     quick: bool,
     #[command(flatten)]
     check: CheckArgs,
-    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked, also
+    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked, even
     /// with --quick. Give two roots for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<ArchiveRoot>,

@@ -44,7 +44,7 @@ const FALSE_POSITIVES: f64 = 0.01;
 /// 10 MiB in each form.
 pub(super) const ENCODER_BYTES: u64 = 48 << 20;
 /// Size at which a file is completed and the next one begins. Engines read files of this size well,
-/// and stores send them in one piece.
+/// and stores accept them as one upload.
 pub(super) const FILE_BYTES: u64 = 896 << 20;
 
 type RowKey = Vec<Option<String>>;
@@ -147,7 +147,7 @@ impl<'a> TableWriter<'a> {
     }
 
     fn write_sorted(&self, sorter: &Sorter, progress: &dyn Progress) -> Result<()> {
-        // The state was checked, so that its memory is free. Tables are finished one after another.
+        // The state was checked, so its memory is free. Tables are finished one after another.
         let verify = &self.options.verify;
         let memory_bytes = self.options.memory_bytes / 2 + verify.check.memory_bytes;
         let encoders = (memory_bytes - memory_bytes / 8) / ENCODER_BYTES;
@@ -254,7 +254,7 @@ fn parquet_writer<W: Write + Send>(
     for name in ["address", "data"] {
         properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
     }
-    // Nothing in these columns repeats: level 2 compresses them as well as level 3, in half of the time.
+    // A dictionary has removed what repeats in these columns: level 2 compresses them as well as level 3, in half of the time.
     for name in ["address", "owner"] {
         properties = properties.set_column_compression(ColumnPath::from(name), zstd(2)?);
     }
@@ -277,7 +277,7 @@ fn set_order(table: Table, properties: WriterPropertiesBuilder) -> WriterPropert
         nulls_first: true,
     });
     let mut properties = properties.set_sorting_columns(Some(sorting.collect()));
-    // Statistics suffice for the column by which rows are sorted first.
+    // Statistics suffice for the columns of the key before the address.
     let columns = table.columns().skip(table.key_column_count() - 1);
     for column in columns.filter(|column| ["address", "owner"].contains(&column.name)) {
         let column = ColumnPath::from(column.name);

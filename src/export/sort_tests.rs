@@ -44,7 +44,7 @@ fn merge_runs(runs: &[TestRun<'_>], memory_bytes: u64, rows_max: usize, bytes_ma
     MergedRuns { groups, spilled_bytes: sorter.spill.bytes() }
 }
 
-/// Generates rows by their keys, which have many bytes in common. Rows may be long.
+/// Generates a map from keys, which have many bytes in common, to the rest of each row, which may be long.
 fn any_table() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
     let part = prop_oneof![
         4 => (0u8..3, 0u8..3).prop_map(|(start, end)| [vec![start; 40], vec![end; 5]].concat()),
@@ -100,7 +100,7 @@ fn merging_in_little_memory_takes_more_passes() {
     let runs: Vec<_> = (0..8).map(|first| TestRun { is_spilled: true, rows: every_eighth(first) }).collect();
     let one_pass = merge_runs(&runs, 1 << 30, 1000, 1 << 20);
     assert!(one_pass.spilled_bytes < 4000 * 10, "{}", one_pass.spilled_bytes);
-    // Merging two runs at a time writes seven longer runs.
+    // Merging two runs at a time writes six longer runs. The last merge is not written.
     let more_passes = merge_runs(&runs, 0, 1000, 1 << 20);
     assert!(one_pass.groups == more_passes.groups);
     assert!(more_passes.spilled_bytes > 2 * one_pass.spilled_bytes, "{}", more_passes.spilled_bytes);

@@ -18,8 +18,8 @@ use slotpress_stores::UploadState;
 
 const FILE_NAME: &str = "journal.json";
 
-/// Maximum number of bytes that are read from the file. A longer file is refused: its JSON is
-/// incomplete.
+/// Maximum number of bytes that are read from the file. Parsing fails for a longer file, because only a part
+/// of its JSON is read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum number of refused archives in the journal. A validator's directory holds about ten archives.
@@ -70,7 +70,8 @@ pub struct FileIdentity {
 
 impl FileIdentity {
     /// True if both files presumably have the same content. Their lengths must be equal. If their inodes are
-    /// equal, their modification times must be equal, too. A copy has its own inode, and any time.
+    /// equal, their modification times must be equal, too. A copy has its own inode, and may have
+    /// any modification time.
     pub fn has_same_content_as(&self, other: &Self) -> bool {
         self.size_bytes == other.size_bytes
             && (self.modified_ns == other.modified_ns || (self.device, self.inode) != (other.device, other.inode))

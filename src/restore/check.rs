@@ -14,7 +14,7 @@ use crate::restore::unpack::{UnpackedArchive, Unpacker};
 
 impl ArchiveToRestore {
     /// Judges whether this archive builds on the full archive that was unpacked before, if any. `bank` is the
-    /// bank file of this archive, once it was read.
+    /// bank file of this archive, if it has been read.
     pub fn judge_pair(&self, full: Option<(&Self, &UnpackedArchive)>, bank: Option<&BankFile>) -> Result<()> {
         let Some((full, unpacked)) = full else { return Ok(()) };
         let full = PairMember::from_archive(&full.archive, Some(&unpacked.bank));

@@ -33,7 +33,7 @@ pub enum ArchiveCopy {
 }
 
 impl ArchiveCopy {
-    /// Chooses how a file gets into `dir`; `None` if it exists already. Clones it if the file
+    /// Chooses how a file gets into `dir`; `None` if it already exists. Clones it if the file
     /// system can; otherwise it will be copied later. With `move_archives`, it will be renamed.
     /// Never makes a hard link: Firedancer aborts on one, and reuses the inode later.
     pub fn from_file(archive: &OpenArchive, dir: &Arc<KeptDir>, move_archives: bool) -> Result<Option<Self>> {
@@ -116,7 +116,7 @@ impl ArchiveToRestore {
             if has_same_content(&source, &existing, progress)? {
                 return Ok(path);
             }
-            let message = format!("{} exists already, and is not the same archive", path.escaped());
+            let message = format!("{} already exists, and is not the same archive", path.escaped());
             let error = Error::new(ErrorKind::Exists, message).with_existing_path(&path);
             return Err(error.with_hint("move it away: one of the two archives is damaged"));
         }

@@ -27,8 +27,8 @@ const FORMAT: &str = "slotpress-restore-journal-3";
 
 const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
 
-/// Limit on the length of a journal. Any real journal is far shorter. A path has at most 4 KiB, and the
-/// journal uses up to four characters for each byte.
+/// Limit on the length of a journal: enough for 100,000 moves between paths of 4 KiB, of which each byte
+/// may take four characters. A restore moves far fewer files.
 const JOURNAL_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 const UNDOING: &str = "undo what an unfinished restore moved, in";
@@ -67,7 +67,8 @@ impl Move {
         self.from.0.path_of(&self.from.1)
     }
 
-    /// Returns the path of the first new name below the open directory to which the file is moved.
+    /// Returns the topmost path that the move creates: the first component of the target below its open
+    /// directory.
     pub fn top_path(&self) -> PathBuf {
         let (dir, path) = &self.to;
         dir.path_of(path.split('/').next().unwrap_or_default())
@@ -170,7 +171,8 @@ impl Moves {
         self.planned.push(planned);
     }
 
-    /// Records an archive that was placed, but not in the journal: a later run can use the archive.
+    /// Records that an archive was placed. The journal does not contain it, because a later run can use the
+    /// archive.
     pub fn record_placed(&mut self, name: &str) -> Result<()> {
         if let Some(stat) = self.dir.stat_entry(name)? {
             self.placed.push((name.to_string(), stat.inode));
@@ -262,9 +264,9 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
 }
 
 fn unknown_journal_error(path: &Path) -> Error {
-    Error::failed(format!("{} is not the journal of a restore that this slotpress knows", path.escaped())).with_hint(
-        "run the same restore by the version of slotpress that began it; or, if no restore runs into this directory, remove the \
-         file, and what the restore left",
+    Error::failed(format!("{} is not a restore journal that this version of slotpress understands", path.escaped())).with_hint(
+        "run the same restore with the version of slotpress that began it; or, if nothing is restoring into this directory, \
+         remove the file, and what the restore left",
     )
 }
 
@@ -292,14 +294,15 @@ fn is_pending(planned: &Move<OsString>) -> Result<bool> {
     }
 }
 
-/// Refuses the journal of another user, who could make it move any file.
+/// Refuses the journal of another user, who could make it move any file, and a journal with a second name,
+/// which another user may have given to a file of this user.
 fn check_owner(journal: &fs::Metadata, path: &Path) -> Result<()> {
     let trusted = [rustix::process::geteuid(), rustix::process::Uid::ROOT];
     let is_trusted = trusted.iter().any(|user| user.as_raw() == journal.uid());
     if is_trusted && journal.nlink() == 1 {
         return Ok(());
     }
-    Err(Error::failed(format!("{} is the journal of another user's restore (user {})", path.escaped(), journal.uid()))
+    Err(Error::failed(format!("{} may be the journal of another user's restore (user {})", path.escaped(), journal.uid()))
         .with_hint(
             "run slotpress as that user, who has to undo it; or remove the file if no restore into this directory is running",
         ))
@@ -368,7 +371,7 @@ mod tests {
             fs::write(&journal, &bytes).expect("written");
             let recovered = recover(&KeptDir::open(dir.path()).expect("opened"), &mut DirLocks::default());
             let error = recovered.expect_err("not a journal");
-            assert!(error.to_string().contains("this slotpress knows"), "{error}");
+            assert!(error.to_string().contains("this version of slotpress understands"), "{error}");
             assert!(victim.exists());
             assert!(fs::read(&journal).expect("read") == bytes, "the file stays");
         }

@@ -269,7 +269,7 @@ impl OldState {
         let path = dir.path_of(part);
         let Some(replaced_name) = &self.replaced_name else {
             let message = format!(
-                "{} exists already: the target holds a ledger, or the remains of one; nothing was changed",
+                "{} already exists: the target holds a ledger, or the remains of one; nothing was changed",
                 path.escaped()
             );
             let error = Error::new(ErrorKind::Exists, message).with_existing_path(&path);

@@ -43,7 +43,7 @@ pub fn start_rpc(slot: u64, peers: Option<Vec<Value>>, genesis: &'static str) ->
         let result = match call["method"].as_str().unwrap_or_default() {
             "getSlot" => json!(slot),
             "getGenesisHash" => json!(genesis),
-            // The last minutes, with one unusual sample: 200 ms per slot.
+            // The last two minutes, with about 200 ms per slot.
             "getRecentPerformanceSamples" if slot == FAST_SLOT => json!([
                 {"slot": slot, "numSlots": 310, "samplePeriodSecs": 60, "numTransactions": 9, "numNonVoteTransactions": 1},
                 {"slot": slot - 310, "numSlots": 290, "samplePeriodSecs": 60, "numTransactions": 9},

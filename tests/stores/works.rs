@@ -43,7 +43,7 @@ fn an_archive_goes_straight_into_a_bucket() {
     let puts = gateway.count_requests(&["PUT "]);
     let repeated = archive(&target(), &[]);
     assert_eq!(repeated.code, Some(5), "{repeated:?}");
-    assert!(repeated.stderr.contains(&format!("{name} exists already")), "{repeated:?}");
+    assert!(repeated.stderr.contains(&format!("{name} already exists")), "{repeated:?}");
     let skipped = archive(&target(), &["--skip-existing"]);
     assert_eq!((skipped.code, &skipped.line("skipped")["path"]), (Some(0), &name.clone().into()));
     assert_eq!(gateway.count_requests(&["PUT "]), puts, "nothing was sent");

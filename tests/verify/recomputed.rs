@@ -234,7 +234,7 @@ fn find_place(content: &[u8], name: &str) -> FieldPlace {
         .unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Removes the records of an account, and storages that have no others.
+/// Removes the records of an account, and the storages that are then empty.
 fn remove_records(tar: &mut Tar, address: &[u8; 32]) {
     for index in tar.storages().into_iter().rev() {
         let old = &tar.members[index].content;

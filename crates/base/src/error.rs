@@ -48,7 +48,7 @@ pub enum ErrorKind {
     /// The network or a server failed (exit code 4). The same call may succeed later. It continues
     /// with the bytes that have arrived.
     Network,
-    /// The output exists already, another run is making it, or a file such as a newer archive is in
+    /// The output already exists, another run is making it, or a file such as a newer archive is in
     /// its way (exit code 5). Use what exists ([`Error::existing_path`]), or ask to replace it.
     Exists,
     /// The archive does not exist, or no longer does (exit code 6): validators delete old ones.
@@ -179,7 +179,7 @@ impl Error {
 impl Error {
     /// Makes an error of [`ErrorKind::Exists`] for an output at `path`.
     pub fn exists(path: &Path) -> Self {
-        Self::new(ErrorKind::Exists, format!("{} exists already", path.escaped())).with_existing_path(path)
+        Self::new(ErrorKind::Exists, format!("{} already exists", path.escaped())).with_existing_path(path)
     }
 
     /// Sets the [path of the existing output](Self::existing_path).

@@ -6,7 +6,7 @@ pub const PASS_BASE: &str = "if it is an incremental archive, pass its full arch
 pub const PASS_BASE_SLOT: &str = "an incremental archive needs the slot of its full archive: --base-slot";
 pub const GIVE_CA_FILE: &str =
     "if the server has a certificate of your own authority, pass the authority's certificate with --ca-file";
-pub const GIVE_CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and allow it in the bucket's policy; public buckets are read with --anonymous";
+pub const GIVE_CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and allow that user in the bucket's policy; public buckets are read with --anonymous";
 pub const PASS_FULL_ARCHIVE: &str = "pass its full archive too, or check only frames: --check frames";
 pub const GIVE_RPC: &str =
     "name an RPC server (--rpc), which reports the current slot; without --max-age, archives of unknown age are used";
@@ -17,7 +17,8 @@ pub const NAME_ACCOUNTS: &str =
 pub const NEWER_LAYOUT: &str = "look for a newer slotpress, or recompress the validator's own archives";
 pub const OTHER_DIRECTORIES: &str =
     "remove the link or the mount, or choose directories on that file system with --snapshots and --accounts";
-pub const OTHER_PINS: &str = "one `slotpress publish` serves all targets; to run a second one, use other --pins for it";
+pub const OTHER_PINS: &str =
+    "one `slotpress publish` serves all targets; to run a second one, pass it a different --pins directory";
 pub const PINS_ON_SAME_FILE_SYSTEM: &str = "use a directory on the file system of the archives: --pins DIR";
 pub const RAISE_MAX_AGE: &str = "--max-age allows older ones; the validator then takes longer to catch up";
 pub const RAISE_MAX_BYTES: &str =

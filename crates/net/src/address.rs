@@ -1,8 +1,8 @@
 //! Tells public addresses of the internet from all others. Pure.
 //!
-//! Follows the IANA registries of special-purpose addresses (RFC 6890 and its updates): every
-//! address that is not globally reachable counts as private. If an IPv6 address contains an IPv4
-//! address, that IPv4 address decides.
+//! Every block in the IANA registries of special-purpose addresses (RFC 6890 and its updates) counts
+//! as private, including the few that are globally reachable (AS112, AMT), because no archive server
+//! is there. If an IPv6 address contains an IPv4 address, that IPv4 address decides.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,8 +20,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let is_private = matches!(
         (a, b, c),
         (0 | 10 | 127, _, _)               // this network, private, loopback
-            | (100, 64..=127, _)           // shared, of carriers
-            | (169, 254, _)                // link-local, metadata of clouds
+            | (100, 64..=127, _)           // carrier-grade NAT
+            | (169, 254, _)                // link-local, cloud metadata
             | (172, 16..=31, _)            // private
             | (192, 0, 0 | 2)              // protocols, documentation
             | (192, 31, 196)               // AS112
@@ -34,8 +34,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
             | (203, 0, 113)                // documentation
             | (224.., _, _) // multicast, reserved, broadcast
     );
-    // Metadata services of two clouds have addresses in public ranges.
-    let is_metadata = matches!((a, b, c, d), (168, 63, 129, 16) | (100, 100, 100, 200));
+    // Azure's metadata service has an address in a public range.
+    let is_metadata = (a, b, c, d) == (168, 63, 129, 16);
     !is_private && !is_metadata
 }
 
@@ -46,7 +46,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         Ipv4Addr::new(a, b, c, d)
     };
     match segments {
-        // Mapped (::ffff:a.b.c.d), translated (64:ff9b::a.b.c.d), and 6to4 with the relay's address.
+        // Mapped (::ffff:a.b.c.d), translated (64:ff9b::a.b.c.d), and 6to4 (2002:a.b.c.d::).
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             is_public_v4(v4(high, low))
         }

@@ -18,6 +18,7 @@ use super::api::ArchiveList;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
+/// A host name has at most 253 bytes, and a port six with its colon.
 const HOST_BYTES_MAX: usize = 260;
 
 /// Headers that allow only the page's own style and script.

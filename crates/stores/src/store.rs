@@ -331,7 +331,7 @@ impl Store {
     /// Aborts an upload that no run will resume, because the store would keep its parts.
     ///
     /// # Errors
-    /// The store refuses or fails; an upload that is gone already is no error.
+    /// The store refuses or fails; an upload that is already gone is not an error.
     pub fn abort(&self, name: &str, state: &UploadState, progress: &dyn Progress) -> Result<()> {
         check_name(name)?;
         match &self.backend {

@@ -57,8 +57,8 @@ pub fn blockhash(universe: &Universe, height: u64) -> [u8; 32] {
     Rng::new(universe.number(keys::BLOCKHASHES, height)).key()
 }
 
-/// Makes up the bank hash of an older block, whose accounts do not exist. Only the newest bank hash
-/// is computed.
+/// Makes up the bank hash of an older block. Its accounts are not generated, so there is nothing to
+/// hash. Only the newest bank hash is computed.
 pub fn bank_hash(universe: &Universe, height: u64) -> [u8; 32] {
     Rng::new(universe.number(keys::BANK_HASHES, height)).key()
 }

@@ -25,7 +25,7 @@ impl<W: Write> FieldWriter<W> {
         self.0.write_all(bytes)
     }
 
-    /// Writes the number of the bytes, and the bytes.
+    /// Writes the number of bytes, then the bytes.
     pub fn byte_vec(&mut self, bytes: &[u8]) -> Result<()> {
         self.u64s(&[bytes.len() as u64])?;
         self.bytes(bytes)

@@ -2,8 +2,8 @@
 //! `solana-genesis-config` crate).
 //!
 //! Agave refuses a bank file that differs from `genesis.bin` in creation time, ticks per slot or
-//! epoch schedule. The cluster type says "development", so nobody can mistake it for
-//! a public one.
+//! epoch schedule. The cluster type says "development", so nobody can mistake the
+//! chain for a public one.
 
 use std::io::{Result, Write};
 

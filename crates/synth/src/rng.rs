@@ -43,8 +43,8 @@ impl Rng {
         None
     }
 
-    /// Returns a number of 1 to `bits` bits, never 0. All lengths are equally likely, so small numbers are as
-    /// common as among balances.
+    /// Returns a number of 1 to `bits` bits, never 0. All lengths are equally likely, which resembles
+    /// the distribution of balances.
     pub const fn log_uniform(&mut self, bits: u64) -> u64 {
         let length = self.pick(bits);
         (1 << length) | (self.next() & ((1 << length) - 1))

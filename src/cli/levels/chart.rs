@@ -119,7 +119,8 @@ impl Chart {
         Ok(paper.present()?)
     }
 
-    /// Chooses two to six round values for the x axis: few enough that their labels do not touch.
+    /// Chooses two to six round values for the x axis, few enough that their labels do not touch. Returns the
+    /// ends of the range if no set of values fits.
     fn choose_ticks(&self, from: f64, to: f64) -> Vec<f64> {
         const TICKS: std::ops::RangeInclusive<usize> = 2..=6;
         let sets: [(f64, &[f64]); 4] = if self.has_bytes_on_x {

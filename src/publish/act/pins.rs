@@ -65,9 +65,9 @@ impl Drop for PinDir {
 }
 
 impl PinDir {
-    /// Opens or creates the directory and locks it. Fails if it is inside the validator's directory
-    /// or on a different file system, if nothing can be pinned there, or if another process works in
-    /// it.
+    /// Opens or creates the directory and locks it. Fails if it is on a different file system than the
+    /// validator's directory, if nothing can be pinned there, or if another process works in it. The
+    /// caller has checked that it is not inside the validator's directory.
     pub fn open(options: &PublishOptions) -> Result<Self> {
         let path = options.pins.as_path();
         let top = KeptDir::open_or_create(path, &mut |_, _| {})?;
@@ -98,7 +98,7 @@ impl PinDir {
         }
         if options.writer != Some(Writer::Agave) && !has_reflinks(&pinned)? {
             let message = format!(
-                "nothing can be pinned in {}: its file system has no reflinks (XFS and Btrfs have), and Firedancer refuses \
+                "nothing can be pinned in {}: its file system does not support reflinks (XFS and Btrfs do), and Firedancer refuses \
                  files with a second name",
                 path.escaped()
             );
@@ -190,8 +190,8 @@ impl PinDir {
             return Ok(None);
         }
         let path = self.quarantine.path_of(&name);
-        // Remove the old file first: if both names are hard links to one file (an archive that
-        // failed, then grew), `rename` would leave both in place.
+        // Remove the old file first: if both names are hard links to one file, `rename` would leave both in
+        // place. That happens if an archive was refused, then grew, and was pinned once more.
         self.quarantine.remove_if_exists(&name)?;
         self.pinned.rename(&name, &self.quarantine, &name).or_path("move aside", &path)?;
         let mut kept = scan_open_dir(&self.quarantine, scan_names)?.archives().to_vec();

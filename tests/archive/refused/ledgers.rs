@@ -390,7 +390,7 @@ fn an_existing_archive_is_not_replaced() {
     let case = Case::new("ledger-at-26");
     let path = case.out.path().join(FULL_26);
     fs::write(&path, "precious").expect("written");
-    case.assert_fails(&[], 5, &["exists already", "hint: --force replaces it, --skip-existing leaves it"]);
+    case.assert_fails(&[], 5, &["already exists", "hint: --force replaces it, --skip-existing leaves it"]);
     assert_eq!(fs::read(&path).expect("read"), b"precious");
     archive(case.ledger.path(), case.out.path(), &["--force"]);
     assert_eq!(entries(&path).len(), 32);

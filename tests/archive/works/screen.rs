@@ -29,7 +29,7 @@ fn a_dry_run_writes_nothing() {
     let length = fs::metadata(&made).expect("metadata").len();
     assert!(estimated.abs_diff(length) * 20 < length, "{estimated} estimated, {length} made");
     // A dry run refuses what a run would refuse.
-    assert_fails(&arguments, 5, &["exists already"]);
+    assert_fails(&arguments, 5, &["already exists"]);
     assert_fails(&[&arguments[..], &["--base-slot", "25"]].concat(), 1, &["there is no full archive of slot 25"]);
     assert_fails(&["archive", text(ledger.path()), "-o", "-", "--dry-run"], 2, &["--dry-run"]);
 }

@@ -91,7 +91,7 @@ fn the_output_ends_with_the_command_that_starts_a_validator() {
     assert_eq!(code, 0, "{stderr}");
     assert_short(&stdout);
     assert!(stderr.lines().last().is_some_and(|last| last.starts_with("warning: nobody confirmed")), "{stderr}");
-    // The next run refuses to fetch the state that exists already.
+    // The next run refuses to fetch the state that already exists.
     let (code, stdout, stderr) = bootstrap(&[]);
     assert_eq!(code, 5, "{stderr}");
     assert_eq!(stdout, "", "{stderr}");

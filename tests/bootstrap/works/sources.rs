@@ -3,7 +3,7 @@
 use crate::common::site::*;
 use crate::common::*;
 
-/// The newest archive is a plain tar. The next newest archive is used, and the last line says why.
+/// The newest archive is a plain tar. The second-newest archive is used, and the last line says why.
 #[test]
 fn archives_that_agave_does_not_read_are_skipped() {
     let ledger = ledger("ledger-at-40");

@@ -9,7 +9,7 @@ use crate::export::{fixture_pair, list_files, read_manifest, run_export, stderr_
 
 const TABLES: [&str; 2] = ["--table", "accounts,token-accounts"];
 
-/// System calls that change names, or make them durable.
+/// System calls that change directory entries, or sync.
 pub const CALLS: &str = "rename,renameat,renameat2,link,linkat,mkdirat,fsync";
 
 /// Prefix of the work directory, which a finished run removes.

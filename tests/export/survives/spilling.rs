@@ -1,4 +1,4 @@
-//! After an export that ends while rows are sorted on disk, nothing is left, and the next run works.
+//! After an export that ends while rows are sorted on disk, the next run works, and nothing is left, except by a kill.
 
 use std::path::Path;
 use std::process::Command;
@@ -60,7 +60,7 @@ fn ends_while_rows_are_on_disk_leave_nothing() {
     }
 }
 
-/// A full disk is an error of the write.
+/// A limit on the size of files (RLIMIT_FSIZE) makes a write fail, as a full disk does.
 #[test]
 fn rows_beyond_the_limit_of_a_file_are_an_error() {
     needs!("prlimit");

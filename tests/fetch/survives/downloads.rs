@@ -71,7 +71,7 @@ fn a_download_resumes_where_it_ended() {
     assert_eq!(planned, output.line("fetch")["archives"][0]["kept_bytes"], "{output:?}");
     assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
     assert_eq!(relative_paths(dir.path()), std::slice::from_ref(full));
-    assert!(output.stderr.contains("MiB exist already"), "{output:?}");
+    assert!(output.stderr.contains("MiB already exist"), "{output:?}");
     let archive = &output.line("fetch")["archives"][0];
     let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
     assert!(kept_bytes > 0, "{output:?}");

@@ -17,10 +17,10 @@ fn existing_archives_can_be_skipped() {
     let before = fs::metadata(&path).expect("metadata").modified().expect("a time");
     for command in [&["archive", text(ledger.path())][..], &["recompress", text(&full)]] {
         let arguments = |flags: &[&'static str]| [command, &["-o", out], flags].concat();
-        assert_fails(&arguments(&[]), 5, &["exists already", "hint: --force replaces it, --skip-existing leaves it"]);
+        assert_fails(&arguments(&[]), 5, &["already exists", "hint: --force replaces it, --skip-existing leaves it"]);
         let (code, stdout, stderr) = run_to_text(&arguments(&["--skip-existing"]));
         assert_eq!((code, stdout.lines().next(), stderr.as_str()), (0, path.to_str(), ""));
-        assert!(stdout.contains("skipped    exists already"), "{stdout}");
+        assert!(stdout.contains("skipped    already exists"), "{stdout}");
         let (code, stdout, _) = run_to_text(&arguments(&["--skip-existing", "--json"]));
         let line: Value = serde_json::from_str(&stdout).expect("JSON");
         assert_eq!((code, &line["type"], line["path"].as_str()), (0, &"skipped".into(), path.to_str()));

@@ -99,7 +99,7 @@ fn pipes_at_output_paths_do_not_block() {
     make_pipe(&out.join(FULL_26));
     let (code, stderr) = assert_does_not_wait(&arguments);
     assert_eq!(code, Some(5), "{code:?} {stderr}");
-    assert!(stderr.contains("exists already"), "{code:?} {stderr}");
+    assert!(stderr.contains("already exists"), "{code:?} {stderr}");
     let forced: Vec<&str> = arguments.into_iter().chain(["--force"]).collect();
     assert_eq!(assert_does_not_wait(&forced).0, Some(0));
     assert!(out.join(FULL_26).is_file());

@@ -135,7 +135,7 @@ fn no_file_gets_a_second_name_unless_only_agave_writes() {
             continue;
         }
         assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains("has no reflinks"), "{stderr}");
+        assert!(stderr.contains("does not support reflinks"), "{stderr}");
         assert!(stderr.contains("hint: if only Agave writes archives here, use --writer agave"), "{stderr}");
         assert!(setup.published().is_empty());
     }

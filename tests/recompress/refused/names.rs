@@ -1,4 +1,4 @@
-//! Output names that exist already.
+//! Output names that already exist.
 
 use std::fs;
 

@@ -120,7 +120,7 @@ fn a_target_that_holds_a_state_is_refused() {
         fs::write(&existing, "precious").expect("written");
         fs::write(target.ledger.join("ledger.lock"), "").expect("written");
         let before = tree(&target.ledger);
-        assert_fails(&mut target.command(&[&full]), 5, &["exists already", "hint: restore into an empty directory"]);
+        assert_fails(&mut target.command(&[&full]), 5, &["already exists", "hint: restore into an empty directory"]);
         assert_eq!(before, tree(&target.ledger), "{path}");
     }
 }
@@ -256,7 +256,7 @@ fn another_archive_of_the_same_name_is_not_replaced() {
             other.push(0);
         }
         fs::write(target.ledger.join(FULL_26), &other).expect("written");
-        assert_fails(&mut target.command(&[&fixture(FULL_26)]), 5, &["exists already", "hint: "]);
+        assert_fails(&mut target.command(&[&fixture(FULL_26)]), 5, &["already exists", "hint: "]);
         assert!(fs::read(target.ledger.join(FULL_26)).expect("read") == other);
         assert_eq!(relative_paths(&target.ledger), ["ledger.lock", FULL_26]);
     }

@@ -78,7 +78,7 @@ fn two_restores_into_one_accounts_path_exclude_each_other() {
                 continue;
             }
             // If the second began after the other had ended, the state exists.
-            assert!(code == Some(1) || code == Some(5) && stderr.contains("exists already"), "{code:?}: {stderr}");
+            assert!(code == Some(1) || code == Some(5) && stderr.contains("already exists"), "{code:?}: {stderr}");
             refused += usize::from(stderr.contains(&format!("{} is in use", accounts.display())));
             assert!(!ledger.exists(), "what was made for the refused one is gone: {stderr}");
         }

@@ -13,7 +13,7 @@ use crate::common::temp_dir;
 use crate::verify::altered::{Altered, AlteredPaths, corpus, find_bank_field_ranges};
 use crate::verify::fixtures::*;
 
-/// This happened with Agave 4.2, on a busy machine.
+/// Agave 4.2 loaded such an archive on a busy machine.
 const RACE: &str = "Agave may read the version while the second entry replaces it";
 
 const OTHER_WRITER: &str = "no writer of snapshots makes such headers";
@@ -59,7 +59,7 @@ const FIREDANCER_VERDICTS: &[(&str, bool)] = &[
     ("records: the last record's header only in part", true),
 ];
 
-/// Changes that Firedancer accepts in some places. `verify` does not rely on that; the second text is
+/// Changes that Firedancer accepts in some positions. `verify` does not rely on that; the second text is
 /// part of its verdict.
 const STRICTER_THAN_FIREDANCER: &[(&str, &str)] = &[
     ("entry: rocksdb/ of kind 5", "not one of a snapshot"),
@@ -177,7 +177,7 @@ fn verify_is_looser_than_firedancer_where_no_writer_breaks_a_demand() {
     }
 }
 
-/// Numbers of Agave's answers.
+/// Numbers of archives that Agave accepted and refused.
 #[derive(Default)]
 struct AnswerCounts {
     accepted: usize,
@@ -225,7 +225,7 @@ fn verdicts_agree_with_agave() {
 }
 
 /// The fields are altered in every way of their kind. Each version of Agave reaches the same verdict as
-/// `verify`, except for fields that `verify` does not check.
+/// `verify`, with the exceptions of [`find_disagreements`].
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_fields_agree_with_agave() {
@@ -243,8 +243,8 @@ fn verdicts_on_fields_agree_with_agave() {
 }
 
 /// One to three random fields of archives of real chains are altered. Each version of Agave gives the
-/// same verdict as `verify`, except for fields that are compared with the genesis. `FIELDS_SEED`
-/// selects the fields, and `FIELDS_RUNS` sets the number of archives.
+/// same verdict as `verify`, with the exceptions of [`find_disagreements`]. `FIELDS_SEED` selects
+/// the fields, and `FIELDS_RUNS` sets the number of archives.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_random_fields_agree_with_agave() {

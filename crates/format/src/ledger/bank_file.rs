@@ -226,8 +226,8 @@ pub enum BankStakes {
     Skip,
 }
 
-/// Like [`parse_bank_file`], but returns an error after the lattice hash together with the bank, because
-/// Agave ignores faults there.
+/// Like [`parse_bank_file`], but if a field after the lattice hash is invalid, returns the bank and the
+/// error, because Agave ignores faults there.
 pub fn parse_bank_file_lenient<R: BufRead>(
     mut reader: FieldReader<R>,
     on_storage: &mut OnStorage<'_>,

@@ -93,7 +93,7 @@ impl<'a> Records<'a> {
         Self { bytes, position: 0 }
     }
 
-    /// Returns the offset of the next record, or the length of the slice if it is smaller.
+    /// Returns the offset of the next record, at most the length of the slice.
     pub fn position(&self) -> usize {
         self.position
     }

@@ -84,8 +84,8 @@ impl Default for FindOptions {
 }
 
 /// Default limit on a state's age at boot: two and a quarter hours. A validator replays slots about
-/// twice as fast as the cluster makes them, so catching up takes as long again. Mainnet's full
-/// archive alone is older most of the time, and is then refused.
+/// twice as fast as the cluster makes them, so catching up takes as long again. A full archive
+/// of mainnet without an incremental one is usually older, and is refused.
 pub const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
 
 /// Largest age of a state.

@@ -67,7 +67,7 @@ fn storages_share_a_slot(archive: &OpenArchive) -> Result<bool> {
     Ok(matches!(slots[..], [first, second] if first == second))
 }
 
-/// Reads the fields of the bank file before the stakes. `None` if a short read does not reach them. Does
+/// Reads the fields of the bank file before the stakes. `None` if they are not in the part that is read. Does
 /// not report damage.
 ///
 /// # Errors

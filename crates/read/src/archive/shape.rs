@@ -38,7 +38,7 @@ const BLOCKS_PER_CHECK: u64 = 1024;
 /// Walks a source to its end. Waits for bytes that have not arrived yet.
 ///
 /// # Errors
-/// The source is no archive or is truncated ([`Damaged`](slotpress_base::ErrorKind::Damaged)), it
+/// The source is not an archive or is truncated ([`Damaged`](slotpress_base::ErrorKind::Damaged)), it
 /// cannot be read, or the walk is interrupted.
 pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut start = [0; BLOCK_LEN];

@@ -95,7 +95,7 @@ impl LocalFile {
     /// # Errors
     /// It cannot be opened, or is a directory, pipe or device.
     pub fn open(path: &Path) -> Result<Self> {
-        // Another program may replace the file by a pipe at any moment. An ordinary `open` would
+        // Another program may replace the file with a pipe at any moment. An ordinary `open` would
         // wait for a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = rustix::fs::open(path, flags, Mode::empty());
@@ -191,10 +191,10 @@ impl<'a> PieceReader<'a> {
     }
 }
 
-/// Replaces the piece by the next one, which is empty at the end.
+/// Replaces the piece with the next one. An empty piece means the end.
 type NextPiece<S> = fn(&mut S, &mut Vec<u8>) -> io::Result<()>;
 
-/// A stream of pieces from `source`, none of which is empty.
+/// A stream of pieces from `source`.
 pub(super) struct PieceStream<S> {
     source: S,
     next: NextPiece<S>,

@@ -209,7 +209,7 @@ impl Failures {
         }
     }
 
-    /// Fails if no client loads the archive, although each broken rule is normal for some client.
+    /// Fails if each client refuses the archive for some rule, even if other clients tolerate that rule.
     pub fn require_client(&self) -> Result<()> {
         let broken = self.broken_rules();
         let version_specific = broken.keys().copied().filter(|rule| rule.is_version_specific());

@@ -3,8 +3,8 @@
 //! [`format::limits`](slotpress_format::archive::limits)).
 //!
 //! [`archive::ArchiveRules`] applies them while an archive is read. [`failures`] collects
-//! violations, or ends the work at the first serious one. To add a rule, add a row to [`rule`] and
-//! its check to [`archive`], `entries`, [`documents`] or `state`.
+//! broken rules, or ends the work at the first serious one. To add a rule, add a row to [`rule`] and
+//! its check to [`archive`], `entries`, [`documents`], [`pair`] or `state`.
 
 pub mod archive;
 pub mod clients;

@@ -26,16 +26,9 @@ pub enum CheckMode {
     State,
     /// Checks of frames, entries and documents only.
     Frames,
-    /// Only what the first files and the index show. `verify` then reads only the frames with documents
-    /// of an archive with an index, unless a root is expected. For other jobs, the same as `Frames`.
+    /// Only what the first files and the index show. If an archive has an index and no root is expected,
+    /// `verify` reads only the frames that hold documents. For other jobs, the same as `Frames`.
     Quick,
-}
-
-impl CheckMode {
-    /// Returns the largest extent of these checks that leaves out the state.
-    pub(crate) fn without_state(self) -> Self {
-        if self == Self::State { Self::Frames } else { self }
-    }
 }
 
 pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;

@@ -2,7 +2,8 @@
 //!
 //! A fingerprint has three parts of 32 bits. Each part is a multilinear hash with its own random key (Lemire
 //! and Kaser, "Strongly universal string hashing is fast"). The eight 32-bit words of a pubkey are each
-//! multiplied by a 64-bit number of the key. The part is the upper half of the sum of these products.
+//! multiplied by a 64-bit number of the key. The part is the upper half of the sum of these products and a
+//! ninth number.
 //!
 //! Two pubkeys that were chosen before the key was drawn collide with a probability of exactly
 //! 2^-96. The probability that any two of n accounts collide is below n² / 2^97, which is 6e-12 for

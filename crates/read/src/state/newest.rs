@@ -1,7 +1,7 @@
 //! Keeps the newest version of some accounts, in whatever order workers see the versions.
 //!
-//! A caller that passes only versions of some kind does not see a newer one of a different kind, such as a
-//! tombstone. [`NewestVersions::drop_superseded`] drops what such versions supersede.
+//! If the caller passes only some kinds of versions, a newer one of a different kind, such as a tombstone,
+//! goes unnoticed. [`NewestVersions::drop_superseded`] drops what such versions supersede.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -10,7 +10,7 @@ use super::marks::Marks;
 use super::well_known::WellKnownAccounts;
 use crate::{StorageRef, Superseded};
 
-/// Task of one pass. A check runs `Add`, then `Subtract`; a visit runs `Log`, then `Visit`.
+/// Task of one pass. A check runs `HashAndLog`, then `Subtract`; a visit runs `Log`, then `Visit`.
 #[derive(Clone, Copy)]
 pub enum Task<'a> {
     /// Hash and log every record, except versions that are older than those of a newer archive. Pass

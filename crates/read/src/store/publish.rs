@@ -269,7 +269,7 @@ mod tests {
             file.publish("name")
         };
         publish("one", false).expect("published");
-        assert!(publish("two", false).expect_err("exists").to_string().contains("exists already"));
+        assert!(publish("two", false).expect_err("exists").to_string().contains("already exists"));
         assert_eq!(fs::read_to_string(dir.path().join("name")).expect("read"), "one");
         publish("three", true).expect("replaced");
         assert_eq!(fs::read_to_string(dir.path().join("name")).expect("read"), "three");

@@ -20,7 +20,7 @@ pub struct ArchiveVerdict<'a> {
     pub base: ArchiveBase<'a>,
     /// Report on the archive, or the error because of which it could not be verified. The report on an
     /// incremental archive is about the pair. An error of the kind [`ErrorKind::Damaged`] means
-    /// that the file is no archive.
+    /// that the file is not an archive.
     pub report: Result<VerifyReport>,
     requests_state: bool,
 }
@@ -177,8 +177,9 @@ fn verify_archive(
     progress: &dyn Progress,
 ) -> Result<VerifyReport> {
     let mut options = options.clone();
-    if matches!(base, ArchiveBase::Damaged(_) | ArchiveBase::Missing) {
-        options.check.mode = options.check.mode.without_state();
+    let lacks_base = matches!(base, ArchiveBase::Damaged(_) | ArchiveBase::Missing);
+    if lacks_base && options.check.mode == CheckMode::State {
+        options.check.mode = CheckMode::Frames;
     }
     let mode = options.check.mode;
     let opened = open(archive, mode)?;

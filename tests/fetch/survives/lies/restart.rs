@@ -58,7 +58,7 @@ fn a_fetch_outlives_its_server() {
             .stdout(Stdio::null())
             .spawn()
             .expect("starts");
-        // All streams have work.
+        // Every stream has had time to begin.
         let journal = out.path().join(format!("slotpress-fetch-{}.journal", archive.name));
         wait_for("a part of the archive", || journaled_bytes(&journal) >= archive.right.len() as u64 / 4);
         server.kill().expect("killed");

@@ -76,8 +76,8 @@ fn make_tar(seed: u64, content_bytes: usize) -> Vec<u8> {
     tar
 }
 
-/// The action of a server for one request for bytes. Places are parts of the requested bytes, in
-/// units of 1 / 65536.
+/// The action of a server for one request for bytes. A place is a fraction of the requested
+/// bytes, in units of 1/65536.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     /// Sends its archive.
@@ -90,7 +90,7 @@ enum Action {
     Published,
     /// Sends the bytes up to a place, and closes the connection.
     Cut(u16),
-    /// Sends the bytes up to a place, pauses, then sends the other archive's.
+    /// Sends the bytes up to a place, pauses, then sends the rest: of the other archive if there are frame hashes.
     Late(u16),
     /// Flips one bit.
     Flipped(u16),
@@ -147,7 +147,7 @@ enum ServerKind {
     Ranges,
     /// It announces no ranges, and sends none.
     Whole,
-    /// It knows no `HEAD`.
+    /// It does not support `HEAD`.
     NoHead,
 }
 
@@ -495,7 +495,7 @@ pub fn run(bytes: &[u8]) -> usize {
         let is_whole = file_bytes
             .as_ref()
             .is_some_and(|bytes| *bytes == archives.right || (*bytes == archives.other && !script.expects_root));
-        assert!(fetched.is_err() || is_whole, "the file with the name is no archive: {}", context());
+        assert!(fetched.is_err() || is_whole, "the named file is not one of the archives: {}", context());
         assert!(is_whole || file_bytes.is_none() || file_bytes == before, "another file has the name: {}", context());
         let names = fs::read_dir(dir.path()).expect("a directory").map(|entry| entry.expect("an entry").file_name());
         let names: BTreeSet<String> = names.map(|name| name.into_string().expect("text")).collect();
