@@ -10,7 +10,7 @@
 use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::quantity::count_of;
 use slotpress_base::{Progress, Result};
-use slotpress_format::{BLOCK_BYTES, Entry, EntryKind, EntryParser, TarEvent};
+use slotpress_format::{BLOCK_BYTES, Entry, EntryParser, TarEvent};
 
 use crate::archive::cluster::{Clusterer, RecordPosition, STORAGE_START};
 
@@ -40,9 +40,10 @@ impl CarriedPosition {
         let offset = offset_bytes.saturating_sub(BLOCK_BYTES);
         let content_bytes = usize::try_from(entry.content_bytes.saturating_sub(offset)).unwrap_or(tar.len());
         let content = &tar[..content_bytes.min(tar.len())];
-        let position = match entry.kind {
-            EntryKind::Storage { .. } => super::cluster::find_position(content, offset, entry.content_bytes),
-            _ => RecordPosition::Ended,
+        let position = if entry.is_storage() {
+            super::cluster::find_position(content, offset, entry.content_bytes)
+        } else {
+            RecordPosition::Ended
         };
         Self { entry, offset_bytes, position }
     }
@@ -190,6 +191,8 @@ pub fn content_buffer(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
 
 #[cfg(test)]
 mod tests {
+    use slotpress_format::EntryKind;
+
     use super::*;
 
     fn record(number: u8, data_len: usize) -> Vec<u8> {
