@@ -102,7 +102,7 @@ impl FetchContext<'_> {
         let asks_servers = !refusals.is_empty() || self.options.find.asks_cluster();
         let expects_root = match self.bootstrap {
             Some(bootstrap) => !bootstrap.expect_roots.is_empty(),
-            None => self.options.limits.expect_root.is_some(),
+            None => self.options.expect_root.is_some(),
         };
         let has_expectation = expected.is_set() || expects_root;
         if asks_servers && !has_expectation && offers.iter().all(Offer::is_local) {

@@ -87,7 +87,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         let context = &self.context;
         let root = if context.is_fetch() {
             let progress = Forward::new(context.progress, forward_input);
-            accept_file(path, context.options.limits.expect_root, &progress)
+            accept_file(path, context.options.expect_root, &progress)
         } else {
             check_length(path, choice.file_bytes).map(|()| None)
         };
@@ -266,7 +266,8 @@ impl World for Downloads<'_, '_> {
             self.partials.push(choice.name.clone());
         }
         let client = context.client.clone();
-        let limits = context.options.limits.clone();
+        let mut limits = context.options.limits.clone();
+        limits.expect_root = context.options.expect_root;
         let download = Download::begin(client, file, choice.remotes.clone(), limits, progress);
         let download = Arc::new(download.map_err(|error| {
             let is_overstated = error.kind() == ErrorKind::NoSpace && selection.may_be_overstated(choice);

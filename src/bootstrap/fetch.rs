@@ -121,9 +121,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
     client.check_thread()?;
     check_quorum(&options.trusted, options.quorum)?;
     let stopwatch = Stopwatch::start();
-    let mut options = options.clone();
-    options.limits.expect_root = options.expect_root;
-    let context = FetchContext { client, progress, options, bootstrap: None, is_plan: false };
+    let context = FetchContext { client, progress, options: options.clone(), bootstrap: None, is_plan: false };
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, context)?;
         let mut selection = Selection::default();
