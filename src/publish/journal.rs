@@ -50,12 +50,14 @@ pub struct JournalEntries {
 #[serde(default)]
 pub struct TargetEntries {
     /// Archives removed from the target's index, but not deleted yet.
+    #[serde(alias = "condemned")]
     pub pending_deletes: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfinishedUpload {
     /// Tag of the archive's content. The upload is resumed only for an archive with the same tag.
+    #[serde(rename = "of")]
     pub archive_tag: String,
     pub state: UploadState,
 }
