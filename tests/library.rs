@@ -58,6 +58,17 @@ fn a_ledger_is_archived_verified_inspected_restored_and_recompressed() {
     assert!(smaller.archive.output_bytes < report.archive.output_bytes);
 }
 
+/// Only `verify` may leave out frames.
+#[test]
+fn reading_back_reads_all_frames_in_quick_mode_too() {
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
+    let options = ArchiveOptions::new(ledger.path()).read_back(CheckOptions::default().mode(CheckMode::Quick));
+    let report = archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress).expect("archived");
+    let checks = report.read_back.expect("read back").checks;
+    assert!(checks.contains(&"frames") && checks.contains(&"entries"), "{checks:?}");
+}
+
 #[test]
 fn an_archive_that_exists_is_not_replaced() {
     let ledger = ledger("ledger-at-26");

@@ -71,7 +71,7 @@ fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
 /// `recompress`, which tolerates packing errors because it repacks the entries.
 fn check_as_is(path: &Path, check: CheckOptions, encoding: &EncodingOptions, progress: &dyn Progress) -> Result<()> {
     let EncodingOptions { threads, io_policy, .. } = encoding;
-    let options = VerifyOptions::default().check(check).threads(*threads).io_policy(io_policy.clone());
+    let options = VerifyOptions::default().check(check.of_all_frames()).threads(*threads).io_policy(io_policy.clone());
     // Superseded records are read a second time, in pieces that share pages. Drop their pages from the
     // cache only at the end.
     let _watch = io_policy.io_hint.watch([path]);

@@ -75,6 +75,13 @@ impl CheckOptions {
         self.temporary_dir.clone().unwrap_or_else(|| choose_spill_dir(output_dir))
     }
 
+    /// Returns checks that read all frames: [`CheckMode::Quick`] leaves frames out only if the user of
+    /// `verify` asks for that.
+    #[doc(hidden)]
+    pub fn of_all_frames(self) -> Self {
+        if self.mode == CheckMode::Quick { self.mode(CheckMode::Frames) } else { self }
+    }
+
     /// True if the state should be checked. `is_part` is true for an incremental archive without its
     /// full archive.
     ///

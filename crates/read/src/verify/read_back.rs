@@ -42,7 +42,7 @@ pub fn read_back_archive(
     let options = VerifyOptions {
         clients: archive.name.as_ref().map(|name| clients_that_read(name.compression)).unwrap_or_default(),
         threads,
-        check: check.clone(),
+        check: check.clone().of_all_frames(),
         // The caller knows that an incremental archive alone has no whole state. The report says
         // that the state was not checked.
         allows_part: true,
