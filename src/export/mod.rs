@@ -282,12 +282,6 @@ fn archive_name(snapshot: &Snapshot) -> Option<&ArchiveName> {
     snapshot.archives().next_back()?.name.as_ref()
 }
 
-fn is_incremental_alone(snapshot: &Snapshot) -> bool {
-    let Snapshot::Archive(archive) = snapshot else { return false };
-    let name = archive.name.as_ref();
-    name.is_some_and(|name| name.base_slot.is_some())
-}
-
 /// Writes the accounts of a state as tables. Files get their names only if the state is right, or
 /// if the caller asked not to check it. To a stream, rows are written before the state is checked.
 ///
@@ -302,7 +296,7 @@ pub fn export(options: &ExportOptions, destination: ExportTo<'_>, progress: &dyn
     let stopwatch = Stopwatch::start();
     let ExportOptions { snapshot, since, .. } = options;
     options.check(matches!(destination, ExportTo::Stream(_)))?;
-    if is_incremental_alone(snapshot) || since.as_ref().is_some_and(is_incremental_alone) {
+    if snapshot.is_incremental_alone() || since.as_ref().is_some_and(Snapshot::is_incremental_alone) {
         return Err(
             Error::usage("an incremental archive alone is not a whole state").with_hint("pass its full archive too")
         );

@@ -58,6 +58,13 @@ impl Snapshot {
         archives.into_iter().flatten()
     }
 
+    /// True for an incremental archive without its full archive.
+    #[doc(hidden)]
+    pub fn is_incremental_alone(&self) -> bool {
+        let Self::Archive(archive) = self else { return false };
+        archive.name.as_ref().is_some_and(|name| name.base_slot.is_some())
+    }
+
     /// Creates a snapshot of a ledger's newest bank snapshot.
     pub fn ledger(paths: impl Into<LedgerPaths>) -> Self {
         Self::Ledger { paths: paths.into(), slot: None, base_slot: None }

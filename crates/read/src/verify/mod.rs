@@ -42,9 +42,8 @@ pub fn verify(snapshot: &Snapshot, options: &VerifyOptions, progress: &dyn Progr
 
 pub(crate) fn read_snapshot(snapshot: &Snapshot, job: VerifyJob<'_>) -> Result<VerifyReport> {
     match snapshot {
-        Snapshot::Archive(archive) => read_archives(archive, None, job),
-        Snapshot::Pair { full, incremental } => read_archives(full, Some(incremental), job),
         Snapshot::Ledger { paths, slot, base_slot } => read_ledger(paths, *slot, *base_slot, job),
+        archives => read_archives(archives, job),
     }
 }
 
@@ -65,19 +64,14 @@ pub fn verify_with_visitor(
     Ok((report, bank))
 }
 
-fn read_archives(
-    archive: &ArchiveInput,
-    incremental: Option<&ArchiveInput>,
-    job: VerifyJob<'_>,
-) -> Result<VerifyReport> {
+fn read_archives(snapshot: &Snapshot, job: VerifyJob<'_>) -> Result<VerifyReport> {
     let stopwatch = Stopwatch::start();
-    if let Some(incremental) = incremental {
-        judge_pair(archive.into(), incremental.into(), &Failures::strict())?;
+    if let Snapshot::Pair { full, incremental } = snapshot {
+        judge_pair(full.into(), incremental.into(), &Failures::strict())?;
     }
-    let is_incremental = archive.name.as_ref().is_some_and(|name| name.base_slot.is_some());
-    job.options.require_whole_state(is_incremental && incremental.is_none())?;
+    job.options.require_whole_state(snapshot.is_incremental_alone())?;
     // The newer archive is read first, so that older versions of its accounts need not be hashed.
-    let archives: Vec<&ArchiveInput> = incremental.into_iter().chain([archive]).collect();
+    let archives: Vec<&ArchiveInput> = snapshot.archives().rev().collect();
     let options = job.options;
     let mut state = new_state_builder(&job, estimate_unpacked_bytes(&archives)?)?;
     let seen_slots = SeenSlots::default();
