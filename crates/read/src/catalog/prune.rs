@@ -127,32 +127,46 @@ fn shrink(decisions: &mut [PruneDecision<'_>], always_kept: &[&ArchiveName], byt
     let strongest_reasons = strongest_reasons_by_base(decisions);
     order.sort_by_key(|index| {
         let PruneDecision { archive, keep_reason, .. } = decisions.get(*index)?;
-        let is_only_base = *keep_reason == Some(KeepReason::Base);
         let strongest = if archive.is_full() { strongest_reasons.get(&archive.name.slot) } else { None };
         let strength = (*strongest.unwrap_or(keep_reason)).max(Some(KeepReason::Newest));
-        let age_order = (base_slot_of(archive), archive.is_full(), archive.name.slot, !is_only_base);
-        Some((!archive.is_rebased(), strength, age_order))
+        Some((!archive.is_rebased(), strength, base_slot_of(archive), archive.is_full(), archive.name.slot))
     });
     let kept = decisions.iter().filter(|decision| decision.keep_reason.is_some());
     let mut kept_bytes = kept.map(|decision| decision.archive.size_bytes).fold(0, u64::saturating_add);
     for index in order {
+        if kept_bytes <= bytes_max {
+            return;
+        }
         let Some(PruneDecision { archive, keep_reason, .. }) = decisions.get(index) else { continue };
-        let builds_on_archive = |other: &PruneDecision<'_>| {
-            let base_slot = other.archive.name.base_slot;
-            other.keep_reason.is_some() && !other.archive.is_rebased() && base_slot == Some(archive.name.slot)
-        };
-        let is_base = archive.is_full() && decisions.iter().any(builds_on_archive);
-        let must_go = kept_bytes > bytes_max || *keep_reason == Some(KeepReason::Base);
-        let must_stay =
-            is_base || matches!(keep_reason, None | Some(KeepReason::Undated)) || always_kept.contains(&&archive.name);
-        if must_go
-            && !must_stay
-            && let Some(decision) = decisions.get_mut(index)
-        {
-            decision.keep_reason = None;
+        let is_base = archive.is_full() && has_kept_incremental(decisions, archive.name.slot);
+        let must_stay = matches!(keep_reason, None | Some(KeepReason::Undated)) || always_kept.contains(&&archive.name);
+        if is_base || must_stay {
+            continue;
+        }
+        let base_slot = archive.name.base_slot;
+        if let Some(decision) = decisions.get_mut(index) {
             kept_bytes = kept_bytes.saturating_sub(decision.archive.size_bytes);
+            decision.keep_reason = None;
+        }
+        if let Some(base_slot) = base_slot
+            && !has_kept_incremental(decisions, base_slot)
+        {
+            for full in decisions.iter_mut().filter(|decision| decision.archive.name.slot == base_slot) {
+                if full.keep_reason == Some(KeepReason::Base) {
+                    kept_bytes = kept_bytes.saturating_sub(full.archive.size_bytes);
+                    full.keep_reason = None;
+                }
+            }
         }
     }
+}
+
+/// Returns whether a kept archive that is not a result of `rebase` builds on the full archive at this slot.
+fn has_kept_incremental(decisions: &[PruneDecision<'_>], base_slot: u64) -> bool {
+    decisions.iter().any(|decision| {
+        let is_kept = decision.keep_reason.is_some() && !decision.archive.is_rebased();
+        is_kept && decision.archive.name.base_slot == Some(base_slot)
+    })
 }
 
 /// Deletes the file if it is still the one that was scanned; succeeds if it is gone already.
