@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::common::http::{self, Request, answer};
+use crate::common::http::{self, Request, send_response};
 use crate::common::oracle::Oracle;
 use crate::common::served::ServeProcess;
 use crate::common::site::{Files, TransferMode, ledger_tree, respond, run_to_json};
@@ -106,7 +106,7 @@ impl Mirror {
 fn serve_with_list(files: Files, list: String) -> http::Server {
     http::Server::start(move |request: &Request, stream| {
         if request.path.ends_with("/api/v1/archives") {
-            answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
+            send_response(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
         } else {
             respond(&files, TransferMode::Ranges, request, stream)
         }

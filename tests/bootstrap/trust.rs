@@ -57,7 +57,7 @@ fn a_trusted_server_without_archives_confirms_nothing() {
 fn a_trusted_server_with_a_page_for_every_path_confirms_nothing() {
     let source = serve(&archives(&[]), TransferMode::Ranges);
     let page = "<html>nothing was found, but here is something to read</html>".as_bytes();
-    let trusted = Server::start(|_, stream| answer(stream, "200 OK", &[], page));
+    let trusted = Server::start(|_, stream| send_response(stream, "200 OK", &[], page));
     let (output, _dir) = bootstrap_trusting(&trusted, &source);
     assert_eq!(output.code, Some(4), "{output:?}");
 }
@@ -68,7 +68,7 @@ fn a_trusted_server_without_redirects_and_lists_confirms_its_archives() {
     let source = serve(&files, TransferMode::Ranges);
     let trusted = Server::start(move |request, stream| {
         if request.path.contains(".tar.bz2") || request.path == "/" {
-            answer(stream, "404 Not Found", &[], b"")
+            send_response(stream, "404 Not Found", &[], b"")
         } else {
             respond(&files, TransferMode::Ranges, request, stream)
         }

@@ -1,5 +1,5 @@
-//! A server whose responses a test chooses, correct or wrong. The test writes to the sockets, so it controls
-//! every byte.
+//! A server whose responses a test chooses, correct or wrong. The test writes to the socket, so it controls every
+//! byte of a response.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -30,12 +30,12 @@ impl Request {
 
 /// What a server does with a connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
-    Keep,
+pub enum Connection {
+    KeepAlive,
     Close,
 }
 
-type Handler = dyn Fn(&Request, &mut TcpStream) -> io::Result<Then> + Send + Sync;
+type Handler = dyn Fn(&Request, &mut TcpStream) -> io::Result<Connection> + Send + Sync;
 
 /// A server, which listens until it is dropped.
 pub struct Server {
@@ -45,13 +45,13 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(handler: impl Fn(&Request, &mut TcpStream) -> io::Result<Then> + Send + Sync + 'static) -> Self {
+    pub fn start(handler: impl Fn(&Request, &mut TcpStream) -> io::Result<Connection> + Send + Sync + 'static) -> Self {
         Self::start_at("127.0.0.1", handler)
     }
 
     pub fn start_at(
         host: &str,
-        handler: impl Fn(&Request, &mut TcpStream) -> io::Result<Then> + Send + Sync + 'static,
+        handler: impl Fn(&Request, &mut TcpStream) -> io::Result<Connection> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind((host, 0)).expect("a port");
         let address = listener.local_addr().expect("its address");
@@ -99,7 +99,7 @@ fn serve(mut stream: TcpStream, log: &Mutex<Vec<Request>>, handler: &Handler) {
     while let Some(request) = read_request(&mut reader) {
         log.lock().expect("no panic").push(request.clone());
         match handler(&request, &mut stream) {
-            Ok(Then::Keep) => {}
+            Ok(Connection::KeepAlive) => {}
             _ => break,
         }
     }
@@ -125,49 +125,54 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
 }
 
 /// Sends nothing more until the client gives up.
-pub fn stall(stream: &mut TcpStream) -> io::Result<Then> {
+pub fn stall(stream: &mut TcpStream) -> io::Result<Connection> {
     while stream.read(&mut [0; 64])? > 0 {}
-    Ok(Then::Close)
+    Ok(Connection::Close)
 }
 
 /// Sends a response with a `Content-Length` and a body.
-pub fn answer(stream: &mut TcpStream, status: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Then> {
-    head(stream, status, &[headers, &[("Content-Length", &body.len().to_string())]].concat())?;
+pub fn send_response(
+    stream: &mut TcpStream,
+    status: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<Connection> {
+    send_head(stream, status, &[headers, &[("Content-Length", &body.len().to_string())]].concat())?;
     stream.write_all(body)?;
-    Ok(Then::Keep)
+    Ok(Connection::KeepAlive)
 }
 
 /// Sends the status line and headers of a response.
-pub fn head(stream: &mut TcpStream, status: &str, headers: &[(&str, &str)]) -> io::Result<()> {
+pub fn send_head(stream: &mut TcpStream, status: &str, headers: &[(&str, &str)]) -> io::Result<()> {
     let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     stream.write_all(format!("HTTP/1.1 {status}\r\n{fields}\r\n").as_bytes())
 }
 
 /// Sends a redirect.
-pub fn redirect(stream: &mut TcpStream, location: &str) -> io::Result<Then> {
-    answer(stream, "303 See Other", &[("Location", location)], b"")
+pub fn send_redirect(stream: &mut TcpStream, location: &str) -> io::Result<Connection> {
+    send_response(stream, "303 See Other", &[("Location", location)], b"")
 }
 
 /// Sends a file as a correct server does: HEAD, ranges, If-Range.
-pub fn file(request: &Request, stream: &mut TcpStream, bytes: &[u8], etag: &str) -> io::Result<Then> {
+pub fn send_file(request: &Request, stream: &mut TcpStream, bytes: &[u8], etag: &str) -> io::Result<Connection> {
     let common = [("Accept-Ranges", "bytes"), ("ETag", etag)];
     let is_same = request.headers.get("if-range").is_none_or(|expected| expected == etag);
     let total = bytes.len() as u64;
     let range = if is_same { request.range() } else { None };
     match range {
         _ if request.method == "HEAD" => {
-            head(stream, "200 OK", &[&common[..], &[("Content-Length", &total.to_string())]].concat())?;
-            Ok(Then::Keep)
+            send_head(stream, "200 OK", &[&common[..], &[("Content-Length", &total.to_string())]].concat())?;
+            Ok(Connection::KeepAlive)
         }
         Some(range) if range.start >= total => {
-            answer(stream, "416 Range Not Satisfiable", &[("Content-Range", &format!("bytes */{total}"))], b"")
+            send_response(stream, "416 Range Not Satisfiable", &[("Content-Range", &format!("bytes */{total}"))], b"")
         }
         Some(range) => {
             let end = range.end.min(total);
             let content_range = format!("bytes {}-{}/{total}", range.start, end - 1);
             let headers = [&common[..], &[("Content-Range", &content_range)]].concat();
-            answer(stream, "206 Partial Content", &headers, &bytes[range.start as usize..end as usize])
+            send_response(stream, "206 Partial Content", &headers, &bytes[range.start as usize..end as usize])
         }
-        None => answer(stream, "200 OK", &common, bytes),
+        None => send_response(stream, "200 OK", &common, bytes),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use crate::common::http::{Request, Server, Then, answer, file, head, redirect};
+use crate::common::http::{Connection, Request, Server, send_file, send_head, send_redirect, send_response};
 use crate::common::*;
 
 /// Files by name.
@@ -101,7 +101,7 @@ pub fn serve(files: &Files, mode: TransferMode) -> Server {
     Server::start(move |request, stream| respond(&files, mode, request, stream))
 }
 
-pub fn respond(files: &Files, mode: TransferMode, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn respond(files: &Files, mode: TransferMode, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     let newest = |prefix: &str| files.keys().rev().find(|name| name.starts_with(prefix) && !name.ends_with("bz2"));
     let requested_name = request.path.trim_start_matches('/');
     let redirected_name = match requested_name {
@@ -110,24 +110,24 @@ pub fn respond(files: &Files, mode: TransferMode, request: &Request, stream: &mu
         _ => None,
     };
     if let Some(name) = redirected_name {
-        return redirect(stream, &format!("/{name}"));
+        return send_redirect(stream, &format!("/{name}"));
     }
     let Some(bytes) = files.get(requested_name) else {
         let prefixes = ["snapshot", "incremental-snapshot", "genesis"];
         let is_served_by_agave = prefixes.iter().any(|prefix| requested_name.starts_with(prefix));
         let status = if is_served_by_agave { "404 Not Found" } else { "405 Method Not Allowed" };
-        return answer(stream, status, &[], b"");
+        return send_response(stream, status, &[], b"");
     };
     match mode {
-        TransferMode::Ranges => file(request, stream, bytes, &etag(bytes)),
+        TransferMode::Ranges => send_file(request, stream, bytes, &etag(bytes)),
         TransferMode::Whole | TransferMode::Liar => {
             let accept_ranges = [("Accept-Ranges", "bytes")];
             let headers: &[(&str, &str)] = if mode == TransferMode::Liar { &accept_ranges } else { &[] };
-            head(stream, "200 OK", &[headers, &[("Content-Length", &bytes.len().to_string())]].concat())?;
+            send_head(stream, "200 OK", &[headers, &[("Content-Length", &bytes.len().to_string())]].concat())?;
             if request.method != "HEAD" {
                 stream.write_all(bytes)?;
             }
-            Ok(Then::Keep)
+            Ok(Connection::KeepAlive)
         }
     }
 }
@@ -190,8 +190,8 @@ pub fn full(files: &Files) -> (String, Vec<u8>) {
 }
 
 /// URL at which no server listens.
-pub const DEAD: &str = "http://127.0.0.1:9";
+pub const DEAD_URL: &str = "http://127.0.0.1:9";
 
-pub fn full_only() -> Files {
+pub fn full_archive_only() -> Files {
     archives(&[]).into_iter().filter(|(name, _)| name.starts_with("snapshot-")).collect()
 }

@@ -8,7 +8,7 @@ use std::io;
 use serde_json::{Value, json};
 use slotpress_net::Client;
 
-use crate::common::http::{Server, answer};
+use crate::common::http::{Server, send_response};
 use crate::net::options;
 
 pub const HASH: &str = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
@@ -36,7 +36,7 @@ pub fn start_rpc_with_peers(slot: u64, peers: Vec<Value>, genesis: &'static str)
 pub fn start_rpc(slot: u64, peers: Option<Vec<Value>>, genesis: &'static str) -> Server {
     Server::start(move |request, stream| {
         if request.method != "POST" {
-            return answer(stream, "404 Not Found", &[], b"");
+            return send_response(stream, "404 Not Found", &[], b"");
         }
         let call: Value = serde_json::from_slice(&request.body).map_err(io::Error::other)?;
         assert_eq!(request.headers["content-type"], "application/json");
@@ -50,7 +50,7 @@ pub fn start_rpc(slot: u64, peers: Option<Vec<Value>>, genesis: &'static str) ->
             ]),
             "getClusterNodes" if peers.is_some() => json!(peers),
             _ => {
-                return answer(
+                return send_response(
                     stream,
                     "200 OK",
                     &[],
@@ -59,7 +59,7 @@ pub fn start_rpc(slot: u64, peers: Option<Vec<Value>>, genesis: &'static str) ->
             }
         };
         let body = json!({"jsonrpc": "2.0", "id": 1, "result": result}).to_string();
-        answer(stream, "200 OK", &[("Content-Type", "application/json")], body.as_bytes())
+        send_response(stream, "200 OK", &[("Content-Type", "application/json")], body.as_bytes())
     })
 }
 

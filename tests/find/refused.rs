@@ -5,7 +5,7 @@ use slotpress_base::NoProgress;
 use slotpress_net::find::find;
 use slotpress_net::{FindOptions, NetErrorKind};
 
-use crate::common::http::{Server, answer};
+use crate::common::http::{Server, send_response};
 use crate::common::*;
 use crate::find::*;
 use crate::net::url;
@@ -22,7 +22,7 @@ fn rpc_servers_of_two_clusters_are_refused() {
 #[test]
 fn invalid_rpc_answers_are_errors() {
     let call = |body: &'static [u8]| {
-        let server = Server::start(move |_, stream| answer(stream, "200 OK", &[], body));
+        let server = Server::start(move |_, stream| send_response(stream, "200 OK", &[], body));
         client().call_rpc(&url(&server.url("")), "getSlot", json!([]), 1000, &NoProgress)
     };
     assert_eq!(call(br#"{"jsonrpc":"2.0","id":1,"result":5}"#).expect("good"), json!(5));
@@ -44,7 +44,8 @@ fn invalid_rpc_answers_are_errors() {
 /// If no source has a snapshot, the error names the cause for each.
 #[test]
 fn errors_name_the_cause_of_each_source() {
-    let html = Server::start(|_, stream| answer(stream, "200 OK", &[("Content-Type", "text/html")], b"<html></html>"));
+    let html =
+        Server::start(|_, stream| send_response(stream, "200 OK", &[("Content-Type", "text/html")], b"<html></html>"));
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let dead = "http://127.0.0.1:1";

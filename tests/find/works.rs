@@ -10,7 +10,7 @@ use slotpress_base::NoProgress;
 use slotpress_net::find::find;
 use slotpress_net::{Client, FindOptions, FindReport, MaxAge, SourceLocation};
 
-use crate::common::http::{Request, Server, Then, answer, file, head, redirect, stall};
+use crate::common::http::{Connection, Request, Server, send_file, send_head, send_redirect, send_response, stall};
 use crate::common::*;
 use crate::find::*;
 use crate::net::url;
@@ -18,18 +18,18 @@ use crate::net::url;
 /// Starts a server with archives like Agave's RPC service, at about `bytes_per_second`.
 fn start_peer(full_name: String, incremental_name: Option<String>, bytes_per_second: usize) -> Server {
     Server::start(move |request, stream| match request.path.as_str() {
-        "/snapshot.tar.bz2" => redirect(stream, &format!("/{full_name}")),
+        "/snapshot.tar.bz2" => send_redirect(stream, &format!("/{full_name}")),
         "/incremental-snapshot.tar.bz2" => match &incremental_name {
-            Some(name) => redirect(stream, &format!("/{name}")),
-            None => answer(stream, "404 Not Found", &[], b""),
+            Some(name) => send_redirect(stream, &format!("/{name}")),
+            None => send_response(stream, "404 Not Found", &[], b""),
         },
         path if path.ends_with(".tar.zst") => slow_file(request, stream, bytes_per_second),
-        _ => answer(stream, "404 Not Found", &[], b""),
+        _ => send_response(stream, "404 Not Found", &[], b""),
     })
 }
 
 /// Sends a file of 100 MB slowly. No test fetches it to its end.
-fn slow_file(request: &Request, stream: &mut TcpStream, bytes_per_second: usize) -> io::Result<Then> {
+fn slow_file(request: &Request, stream: &mut TcpStream, bytes_per_second: usize) -> io::Result<Connection> {
     const TOTAL: usize = 100_000_000;
     let range = request.range();
     let length = range.as_ref().map_or(TOTAL as u64, |range| range.end - range.start).to_string();
@@ -37,9 +37,9 @@ fn slow_file(request: &Request, stream: &mut TcpStream, bytes_per_second: usize)
     let mut fields = vec![("Accept-Ranges", "bytes"), ("Content-Length", length.as_str())];
     let status = if content_range.is_some() { "206 Partial Content" } else { "200 OK" };
     fields.extend(content_range.as_deref().map(|content_range| ("Content-Range", content_range)));
-    head(stream, status, &fields)?;
+    send_head(stream, status, &fields)?;
     if request.method == "HEAD" {
-        return Ok(Then::Keep);
+        return Ok(Connection::KeepAlive);
     }
     let start = Instant::now();
     let mut sent = 0;
@@ -49,7 +49,7 @@ fn slow_file(request: &Request, stream: &mut TcpStream, bytes_per_second: usize)
         sent += piece.len();
         thread::sleep(Duration::from_secs_f64(sent as f64 / bytes_per_second as f64).saturating_sub(start.elapsed()));
     }
-    Ok(Then::Close)
+    Ok(Connection::Close)
 }
 
 fn cluster_node(rpc: &str, shred_version: u16) -> Value {
@@ -68,7 +68,7 @@ fn peers_are_ranked_by_age_at_boot() {
     let other_base = start_peer(full_name(99_000), Some(incremental_name(98_000, 99_990)), 20_000_000);
     let future = start_peer(full_name(10_000_000), None, 20_000_000);
     let silent = Server::start(|_, stream| stall(stream));
-    let page = Server::start(|_, stream| answer(stream, "200 OK", &[], b"<html>"));
+    let page = Server::start(|_, stream| send_response(stream, "200 OK", &[], b"<html>"));
     let other_cluster = start_peer(full_name(99_999), None, 20_000_000);
     let mut nodes: Vec<Value> = [&good, &slow, &old, &other_base, &future, &silent, &page]
         .iter()
@@ -121,9 +121,9 @@ fn an_unknown_age_is_not_zero() {
     for (name, bytes, has_age) in [(full_name(30), vec![7; 1000], false), (full_name(26), bytes, true)] {
         let listing = name.clone();
         let mirror = Server::start(move |request, stream| match request.path.as_str() {
-            path if path.ends_with(".tar.zst") => file(request, stream, &bytes, "\"m\""),
-            _ if request.method == "HEAD" => answer(stream, "404 Not Found", &[], b""),
-            _ => answer(stream, "200 OK", &[], listing.as_bytes()),
+            path if path.ends_with(".tar.zst") => send_file(request, stream, &bytes, "\"m\""),
+            _ if request.method == "HEAD" => send_response(stream, "404 Not Found", &[], b""),
+            _ => send_response(stream, "200 OK", &[], listing.as_bytes()),
         });
         let run = |command: &str, arguments: &[&str]| {
             let output = slotpress().arg(command).args(arguments).output().expect("runs");
@@ -197,10 +197,10 @@ fn sources_of_every_kind_are_used() {
         full_name(5)
     );
     let mirror = Server::start(move |request, stream| match request.path.as_str() {
-        "/dir/" => answer(stream, "200 OK", &[], listing.as_bytes()),
-        path if path.contains("-130-") => answer(stream, "404 Not Found", &[], b""),
-        path if path.ends_with(".tar.zst") => file(request, stream, &[1; 5000], "\"m\""),
-        _ => answer(stream, "404 Not Found", &[], b""),
+        "/dir/" => send_response(stream, "200 OK", &[], listing.as_bytes()),
+        path if path.contains("-130-") => send_response(stream, "404 Not Found", &[], b""),
+        path if path.ends_with(".tar.zst") => send_file(request, stream, &[1; 5000], "\"m\""),
+        _ => send_response(stream, "404 Not Found", &[], b""),
     });
     let exact = mirror.url(&format!("/dir/{}", full_name(125)));
     let sources = [dir.path().to_str().expect("UTF-8").to_string(), mirror.url("/dir/"), exact.clone()];

@@ -10,7 +10,7 @@ use slotpress_base::{NoProgress, Progress};
 use slotpress_net::{Client, NetError, NetErrorKind};
 
 use super::{client, get_bytes, options, random_bytes, request_head, url};
-use crate::common::http::{self, Request, Server, Then, answer, file, redirect};
+use crate::common::http::{self, Connection, Request, Server, send_file, send_redirect, send_response};
 use crate::common::{WAIT_MAX, wait_for};
 
 const ETAG: &str = "\"one\"";
@@ -18,16 +18,20 @@ const ETAG: &str = "\"one\"";
 /// Starts a server that answers correctly, except for the requests that `wrong` answers.
 fn start_good_except(
     bytes: Vec<u8>,
-    wrong: impl Fn(&Request, &mut TcpStream, &[u8]) -> Option<std::io::Result<Then>> + Send + Sync + 'static,
+    wrong: impl Fn(&Request, &mut TcpStream, &[u8]) -> Option<std::io::Result<Connection>> + Send + Sync + 'static,
 ) -> Server {
     Server::start(move |request, stream| {
-        wrong(request, stream, &bytes).unwrap_or_else(|| file(request, stream, &bytes, ETAG))
+        wrong(request, stream, &bytes).unwrap_or_else(|| send_file(request, stream, &bytes, ETAG))
     })
 }
 
 /// Sends the head of an answer to a range, with a range and a length that the test chooses.
 fn send_range_head(stream: &mut TcpStream, range: &str, length: &str) -> std::io::Result<()> {
-    http::head(stream, "206 Partial Content", &[("ETag", ETAG), ("Content-Range", range), ("Content-Length", length)])
+    http::send_head(
+        stream,
+        "206 Partial Content",
+        &[("ETag", ETAG), ("Content-Range", range), ("Content-Length", length)],
+    )
 }
 
 #[test]
@@ -75,7 +79,7 @@ fn an_early_end_is_an_error() {
         request.range()?;
         send_range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
         stream.write_all(&bytes[..60_000]).ok()?;
-        Some(Ok(Then::Close))
+        Some(Ok(Connection::Close))
     });
     let client = client();
     let remote = request_head(&client, &server.url("/a")).expect("a head");
@@ -102,7 +106,7 @@ fn wrong_ranges_and_lengths_are_refused() {
         let server = start_good_except(random_bytes(100_000), move |request, stream, _| {
             request.range()?;
             send_range_head(stream, content_range, length).ok()?;
-            Some(stream.write_all(&[7; 100]).map(|()| Then::Close))
+            Some(stream.write_all(&[7; 100]).map(|()| Connection::Close))
         });
         let client = client();
         let remote = request_head(&client, &server.url("/a")).expect("a head");
@@ -121,11 +125,11 @@ fn endless_bodies_are_cut_off() {
                 return None;
             }
             let coding: &[(&str, &str)] = if is_chunked { &[("Transfer-Encoding", "chunked")] } else { &[] };
-            http::head(stream, "200 OK", &[coding, &[("ETag", ETAG)]].concat()).ok()?;
+            http::send_head(stream, "200 OK", &[coding, &[("ETag", ETAG)]].concat()).ok()?;
             let piece = [b"2710\r\n".as_slice(), &[0; 10_000], b"\r\n"].concat();
             // Ends when the client closes.
             while stream.write_all(if is_chunked { &piece } else { &[0; 10_000] }).is_ok() {}
-            Some(Ok(Then::Close))
+            Some(Ok(Connection::Close))
         });
         let client = client();
         let remote = request_head(&client, &server.url("/a")).expect("a head");
@@ -142,7 +146,7 @@ fn the_whole_file_in_place_of_a_range_is_accepted() {
     let bytes = random_bytes(200_000);
     let server = start_good_except(bytes.clone(), |request, stream, bytes| {
         request.range()?;
-        Some(answer(stream, "200 OK", &[("ETag", ETAG)], bytes))
+        Some(send_response(stream, "200 OK", &[("ETag", ETAG)], bytes))
     });
     let client = client();
     let remote = request_head(&client, &server.url("/a")).expect("a head");
@@ -154,25 +158,27 @@ fn the_whole_file_in_place_of_a_range_is_accepted() {
 #[test]
 fn a_replaced_file_is_an_error() {
     // Changes: a different ETag, with and without If-Range; a different length; a shorter file; no file.
-    type WrongAnswer = fn(&Request, &mut TcpStream) -> std::io::Result<Then>;
+    type WrongAnswer = fn(&Request, &mut TcpStream) -> std::io::Result<Connection>;
     let cases: [(WrongAnswer, NetErrorKind); 5] = [
-        (|request, stream| file(request, stream, &random_bytes(100_000), "\"two\""), NetErrorKind::Changed),
+        (|request, stream| send_file(request, stream, &random_bytes(100_000), "\"two\""), NetErrorKind::Changed),
         (
             |_, stream| {
                 let fields = [("ETag", "\"two\""), ("Content-Range", "bytes 0-99/100000")];
-                answer(stream, "206 Partial Content", &fields, &[0; 100])
+                send_response(stream, "206 Partial Content", &fields, &[0; 100])
             },
             NetErrorKind::Changed,
         ),
         (
-            |_, stream| answer(stream, "206 Partial Content", &[("Content-Range", "bytes 0-99/100001")], &[0; 100]),
+            |_, stream| {
+                send_response(stream, "206 Partial Content", &[("Content-Range", "bytes 0-99/100001")], &[0; 100])
+            },
             NetErrorKind::Changed,
         ),
         (
-            |_, stream| answer(stream, "416 Range Not Satisfiable", &[("Content-Range", "bytes */50")], b""),
+            |_, stream| send_response(stream, "416 Range Not Satisfiable", &[("Content-Range", "bytes */50")], b""),
             NetErrorKind::Changed,
         ),
-        (|_, stream| answer(stream, "404 Not Found", &[], b"gone"), NetErrorKind::Gone),
+        (|_, stream| send_response(stream, "404 Not Found", &[], b"gone"), NetErrorKind::Gone),
     ];
     for (wrong, kind) in cases {
         let server = start_good_except(random_bytes(100_000), move |request, stream, _| {
@@ -191,19 +197,19 @@ fn a_replaced_file_is_an_error() {
 /// Starts a server with redirects of every kind.
 fn start_redirecting_server() -> Server {
     start_good_except(random_bytes(1000), |request, stream, _| match request.path.as_str() {
-        "/circle" => Some(redirect(stream, "/circle")),
-        "/1" => Some(redirect(stream, "/2")),
-        "/2" => Some(redirect(stream, "3")),
-        "/3" => Some(redirect(stream, "/4")),
-        "/4" => Some(redirect(stream, "/good.tar.zst")),
-        "/0" => Some(redirect(stream, "/1")),
-        "/private" => Some(redirect(stream, "http://10.0.0.1/x")),
-        "/other" => Some(redirect(stream, "http://127.0.0.2:1/x")),
-        "/port" => Some(redirect(stream, "http://127.0.0.1:1/x")),
-        "/name" => Some(redirect(stream, "http://localhost:1/x")),
-        "/mapped" => Some(redirect(stream, "http://[::ffff:169.254.169.254]/x")),
-        "/file" => Some(redirect(stream, "file:///etc/passwd")),
-        "/nowhere" => Some(answer(stream, "302 Found", &[], b"")),
+        "/circle" => Some(send_redirect(stream, "/circle")),
+        "/1" => Some(send_redirect(stream, "/2")),
+        "/2" => Some(send_redirect(stream, "3")),
+        "/3" => Some(send_redirect(stream, "/4")),
+        "/4" => Some(send_redirect(stream, "/good.tar.zst")),
+        "/0" => Some(send_redirect(stream, "/1")),
+        "/private" => Some(send_redirect(stream, "http://10.0.0.1/x")),
+        "/other" => Some(send_redirect(stream, "http://127.0.0.2:1/x")),
+        "/port" => Some(send_redirect(stream, "http://127.0.0.1:1/x")),
+        "/name" => Some(send_redirect(stream, "http://localhost:1/x")),
+        "/mapped" => Some(send_redirect(stream, "http://[::ffff:169.254.169.254]/x")),
+        "/file" => Some(send_redirect(stream, "file:///etc/passwd")),
+        "/nowhere" => Some(send_response(stream, "302 Found", &[], b"")),
         _ => None,
     })
 }
@@ -271,7 +277,7 @@ fn hostile_heads_are_refused() {
     for (number, wrong) in cases.into_iter().enumerate() {
         let server = Server::start(move |_, stream| {
             wrong(stream);
-            Ok(Then::Close)
+            Ok(Connection::Close)
         });
         let error = request_head(&client, &server.url("/a")).expect_err("a hostile head");
         assert!(!error.to_string().contains('\n'), "{error}");
@@ -283,8 +289,8 @@ fn hostile_heads_are_refused() {
 #[test]
 fn hostile_names_are_not_archive_names() {
     let server = Server::start(|request, stream| match request.path.as_str() {
-        "/snapshot.tar.bz2" => redirect(stream, "/..%2f..%2f..%2fetc%2fpasswd"),
-        _ => file(request, stream, b"x", ETAG),
+        "/snapshot.tar.bz2" => send_redirect(stream, "/..%2f..%2f..%2fetc%2fpasswd"),
+        _ => send_file(request, stream, b"x", ETAG),
     });
     let remote = request_head(&client(), &server.url("/snapshot.tar.bz2")).expect("a head");
     assert!(remote.archive_name().is_none(), "{}", remote.url);
@@ -294,8 +300,10 @@ fn hostile_names_are_not_archive_names() {
 fn a_server_without_head_is_asked_for_one_byte() {
     let bytes = random_bytes(5000);
     let server = start_good_except(bytes, |request, stream, _| {
-        (request.method == "HEAD")
-            .then(|| http::head(stream, "405 Method Not Allowed", &[("Content-Length", "0")]).map(|()| Then::Keep))
+        (request.method == "HEAD").then(|| {
+            http::send_head(stream, "405 Method Not Allowed", &[("Content-Length", "0")])
+                .map(|()| Connection::KeepAlive)
+        })
     });
     let remote = request_head(&client(), &server.url("/a")).expect("by one byte");
     assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(5000), true));
@@ -312,7 +320,7 @@ fn statuses_decide_whether_a_request_is_retryable() {
         ("429 Too Many Requests", NetErrorKind::Status(429), true),
         ("299 Odd", NetErrorKind::Status(299), false),
     ] {
-        let server = Server::start(move |_, stream| answer(stream, status, &[("Retry-After", "7")], b""));
+        let server = Server::start(move |_, stream| send_response(stream, status, &[("Retry-After", "7")], b""));
         let error = request_head(&client(), &server.url("/a")).expect_err(status);
         assert_eq!((error.kind(), error.is_retryable()), (kind, is_retryable), "{error}");
         assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
@@ -321,7 +329,7 @@ fn statuses_decide_whether_a_request_is_retryable() {
 
 #[test]
 fn a_server_that_has_ended_is_a_retryable_failure() {
-    let server = Server::start(|_, _| Ok(Then::Close));
+    let server = Server::start(|_, _| Ok(Connection::Close));
     let url = server.url("/a");
     let error = request_head(&client(), &url).expect_err("closed");
     assert!(error.is_retryable(), "{error}");
@@ -348,18 +356,18 @@ fn interrupts_end_every_wait() {
     // Silence before the head, silence in the body, a body that never ends.
     let server = Server::start(|request, stream| match (request.method.as_str(), request.path.as_str()) {
         (_, "/silent") => http::stall(stream),
-        ("HEAD", _) => file(request, stream, &random_bytes(1000), ETAG),
+        ("HEAD", _) => send_file(request, stream, &random_bytes(1000), ETAG),
         (_, "/half") => {
-            http::head(stream, "200 OK", &[("Content-Length", "1000"), ("ETag", ETAG)])?;
+            http::send_head(stream, "200 OK", &[("Content-Length", "1000"), ("ETag", ETAG)])?;
             stream.write_all(&[0; 10])?;
             http::stall(stream)
         }
         _ => {
-            http::head(stream, "200 OK", &[("ETag", ETAG)])?;
+            http::send_head(stream, "200 OK", &[("ETag", ETAG)])?;
             while stream.write_all(&[0]).is_ok() {
                 thread::sleep(Duration::from_millis(20));
             }
-            Ok(Then::Close)
+            Ok(Connection::Close)
         }
     });
     // Longer than the server waits: the transfer ends by the interrupt, or fails in a different way.

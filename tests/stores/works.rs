@@ -8,7 +8,7 @@ use std::{fs, thread};
 use gateway::{FaultKind, Gateway, KEY, SECRET};
 use tempfile::TempDir;
 
-use crate::common::http::{Server, Then};
+use crate::common::http::{Connection, Server};
 use crate::common::site::{
     Files, TransferMode, archives, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restore_files,
 };
@@ -143,7 +143,7 @@ fn one_download_comes_from_servers_and_a_bucket() {
         let server = Server::start(move |request, stream| {
             let is_range = request.method == "GET" && request.range().is_some();
             if is_range && counter.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1)).is_err() {
-                return Ok(Then::Close);
+                return Ok(Connection::Close);
             }
             respond(&served, TransferMode::Ranges, request, stream)
         });

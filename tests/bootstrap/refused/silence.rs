@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::http::{Server, answer};
+use crate::common::http::{Server, send_response};
 use crate::common::site::*;
 use crate::common::*;
 
@@ -20,14 +20,16 @@ fn write_files(files: &Files, dir: &Path) {
 fn sources_without_archives_are_named() {
     let files = archives(&[]);
     let serve_answer = |status: &'static str, body: &'static str| {
-        Server::start(move |_, stream| answer(stream, status, &[("Content-Type", "application/json")], body.as_bytes()))
+        Server::start(move |_, stream| {
+            send_response(stream, status, &[("Content-Type", "application/json")], body.as_bytes())
+        })
     };
     let servers = [
         serve_answer("404 Not Found", ""),
         serve_answer("200 OK", r#"{"version":1,"archives":[]}"#),
         serve_answer("200 OK", r#"{"version":1,"archives":[{"name":"x","size_bytes":-1}]}"#),
     ];
-    let urls: Vec<String> = servers.iter().map(|server| server.url("/")).chain([format!("{DEAD}/")]).collect();
+    let urls: Vec<String> = servers.iter().map(|server| server.url("/")).chain([format!("{DEAD_URL}/")]).collect();
     let good = serve(&files, TransferMode::Ranges);
     for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
         for source in &urls {
@@ -56,7 +58,7 @@ fn expected_local_archives_are_used_without_a_source() {
     let ledger = dir.path().join("ledger");
     write_files(&archives(&[]), &ledger);
     let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
-    let output = run_to_json(&["bootstrap", DEAD, "--ledger", text(&ledger), "--expect-hash", hash]);
+    let output = run_to_json(&["bootstrap", DEAD_URL, "--ledger", text(&ledger), "--expect-hash", hash]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use crate::common::http::{Request, Server, Then, answer, head};
+use crate::common::http::{Connection, Request, Server, send_head, send_response};
 use crate::common::site::*;
 use crate::common::*;
 
@@ -13,14 +13,14 @@ fn is_archive_download(request: &Request) -> bool {
 
 #[test]
 fn an_unreachable_trusted_server_has_not_denied_the_archive() {
-    let good = serve(&full_only(), TransferMode::Ranges);
+    let good = serve(&full_archive_only(), TransferMode::Ranges);
     let dir = temp_dir();
     for command in [["fetch", "-o"], ["bootstrap", "--ledger"]] {
         let to = dir.path().join(command[0]);
-        let output = run_to_json(&[command[0], &good.url(""), command[1], text(&to), "--trust", DEAD]);
+        let output = run_to_json(&[command[0], &good.url(""), command[1], text(&to), "--trust", DEAD_URL]);
         assert_eq!(output.code, Some(4), "{output:?}");
         assert!(output.stderr.contains("it cannot be asked"), "{output:?}");
-        assert!(output.stderr.contains(DEAD), "{output:?}");
+        assert!(output.stderr.contains(DEAD_URL), "{output:?}");
         assert!(!output.stderr.contains("does not have"), "{output:?}");
     }
 }
@@ -28,7 +28,7 @@ fn an_unreachable_trusted_server_has_not_denied_the_archive() {
 /// The server sends a wrong byte and no ETag. It is not used again, as the message says.
 #[test]
 fn a_corrupting_server_is_dropped() {
-    let files = full_only();
+    let files = full_archive_only();
     for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
         let served = Arc::new(files.clone());
         let server = Server::start(move |request, stream| {
@@ -39,15 +39,19 @@ fn a_corrupting_server_is_dropped() {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
             let Some(range) = request.range() else {
-                head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())])?;
+                send_head(
+                    stream,
+                    "200 OK",
+                    &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())],
+                )?;
                 if request.method != "HEAD" {
                     stream.write_all(&bytes)?;
                 }
-                return Ok(Then::Keep);
+                return Ok(Connection::KeepAlive);
             };
             let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
             let body = &bytes[range.start as usize..range.end as usize];
-            answer(stream, "206 Partial Content", &[("Content-Range", &place)], body)
+            send_response(stream, "206 Partial Content", &[("Content-Range", &place)], body)
         });
         let dir = temp_dir();
         let output = run_to_json(&[command, &server.url(""), flag, text(&dir.path().join("out"))]);
@@ -69,7 +73,7 @@ fn a_corrupting_server_is_dropped() {
 fn an_unreachable_source_leaves_no_ledger() {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run_to_json(&["bootstrap", DEAD, "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", DEAD_URL, "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(!ledger.exists(), "{output:?}");
 }
@@ -77,12 +81,12 @@ fn an_unreachable_source_leaves_no_ledger() {
 /// The server states a length for which no disk has space.
 #[test]
 fn an_archive_without_room_is_not_fetched() {
-    let files = full_only();
+    let files = full_archive_only();
     let name = files.keys().next().expect("an archive").clone();
     let server = Server::start(move |request, stream| {
         if request.path == format!("/{name}") {
-            head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &(3u64 << 40).to_string())])
-                .map(|()| Then::Close)
+            send_head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &(3u64 << 40).to_string())])
+                .map(|()| Connection::Close)
         } else {
             respond(&files, TransferMode::Ranges, request, stream)
         }
@@ -98,13 +102,13 @@ fn an_archive_without_room_is_not_fetched() {
 
 #[test]
 fn a_trusted_server_whose_list_fails_has_not_denied_the_archive() {
-    let good = serve(&full_only(), TransferMode::Ranges);
+    let good = serve(&full_archive_only(), TransferMode::Ranges);
     let dir = temp_dir();
     let trusted = Server::start(|request, stream| {
         if request.path.ends_with(".tar.zst") {
-            answer(stream, "404 Not Found", &[], b"")
+            send_response(stream, "404 Not Found", &[], b"")
         } else {
-            answer(stream, "500 Internal Server Error", &[], b"")
+            send_response(stream, "500 Internal Server Error", &[], b"")
         }
     });
     let to = dir.path().join("ledger");
@@ -116,7 +120,7 @@ fn a_trusted_server_whose_list_fails_has_not_denied_the_archive() {
 
 #[test]
 fn a_missing_expected_genesis_fails_before_the_fetch() {
-    let good = serve(&full_only(), TransferMode::Ranges);
+    let good = serve(&full_archive_only(), TransferMode::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let hash = ["--expect-genesis-hash", "11111111111111111111111111111112"];
@@ -176,11 +180,11 @@ fn the_expected_root_is_checked_without_a_length() {
             let Some(bytes) = files.get(request.path.trim_start_matches('/')) else {
                 return respond(&files, TransferMode::Whole, request, stream);
             };
-            head(stream, "200 OK", &[("Connection", "close")])?;
+            send_head(stream, "200 OK", &[("Connection", "close")])?;
             if request.method != "HEAD" {
                 stream.write_all(bytes)?;
             }
-            Ok(Then::Close)
+            Ok(Connection::Close)
         });
         let url = server.url("");
         let output =

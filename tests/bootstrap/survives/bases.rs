@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::bootstrap::{Mirror, serve_with_list};
-use crate::common::http::{Request, Server, answer};
+use crate::common::http::{Request, Server, send_response};
 use crate::common::site::*;
 use crate::common::*;
 
@@ -80,7 +80,7 @@ fn an_unusable_rebased_archive_is_not_used() {
         let liar = Server::start(move |request: &Request, stream| {
             let mut files = files.clone();
             if request.path.ends_with("/api/v1/archives") {
-                return answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes());
+                return send_response(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes());
             }
             // The server answers HEAD, and does not send the archive.
             match &rebased {
@@ -126,9 +126,9 @@ fn the_old_archive_stays_when_the_sources_fail() {
     // Answers HEAD, but sends no archive.
     let failing = Server::start(move |request: &Request, stream| {
         if request.path.ends_with("/api/v1/archives") {
-            answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
+            send_response(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
         } else if request.method == "GET" {
-            answer(stream, "404 Not Found", &[], b"")
+            send_response(stream, "404 Not Found", &[], b"")
         } else {
             respond(&files, TransferMode::Ranges, request, stream)
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::bootstrap::{Mirror, serve_with_list};
-use crate::common::http::{Request, Server, answer};
+use crate::common::http::{Request, Server, send_response};
 use crate::common::site::*;
 use crate::common::*;
 
@@ -76,7 +76,7 @@ fn the_last_line_names_an_abandoned_state() {
         let server = Server::start(move |request, stream| {
             let is_lost = request.method == "GET" && request.path.starts_with("/incremental-snapshot-");
             if is_lost {
-                answer(stream, "404 Not Found", &[], b"")
+                send_response(stream, "404 Not Found", &[], b"")
             } else {
                 respond(&served, TransferMode::Ranges, request, stream)
             }
@@ -202,7 +202,7 @@ fn a_base_replaced_during_the_run_is_not_used() {
                     replace_base(&replaced, kind);
                 }
                 if request.path.ends_with("/api/v1/archives") {
-                    answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
+                    send_response(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
                 } else {
                     respond(&files, TransferMode::Ranges, request, stream)
                 }

@@ -27,12 +27,12 @@ fn start_slow_server(files: Files) -> Server {
         let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
         let length = (range.end - range.start).to_string();
         let headers = [("Content-Range", place.as_str()), ("Content-Length", &length), ("ETag", &etag(bytes))];
-        head(stream, "206 Partial Content", &headers)?;
+        send_head(stream, "206 Partial Content", &headers)?;
         for piece in bytes[range.start as usize..range.end as usize].chunks(8 * 1024) {
             stream.write_all(piece)?;
             thread::sleep(Duration::from_millis(8));
         }
-        Ok(Then::Keep)
+        Ok(Connection::KeepAlive)
     })
 }
 
@@ -142,7 +142,7 @@ fn a_source_that_vanishes_is_replaced_by_another() {
         let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
         // The file is lost after one request.
         if is_get && gets.fetch_add(1, Relaxed) >= 1 {
-            return answer(stream, "404 Not Found", &[], b"");
+            return send_response(stream, "404 Not Found", &[], b"");
         }
         respond(&served, TransferMode::Ranges, request, stream)
     });
@@ -233,7 +233,7 @@ fn start_vanishing_server(files: Files, unanswered: usize) -> Server {
         }
         let is_away = has_begun.load(Relaxed) && asks_for_incremental(request);
         if is_away && unanswered.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
-            return Ok(Then::Close);
+            return Ok(Connection::Close);
         }
         respond(&files, TransferMode::Ranges, request, stream)
     })
@@ -259,7 +259,7 @@ fn a_server_that_fails_only_for_the_incremental_is_asked_again() {
     let server = Server::start(move |request, stream| {
         let is_busy = request.path.starts_with("/incremental-snapshot.tar");
         if is_busy && busy_answers_left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
-            answer(stream, "503 Service Unavailable", &[], b"")
+            send_response(stream, "503 Service Unavailable", &[], b"")
         } else {
             respond(&files, TransferMode::Ranges, request, stream)
         }
@@ -310,7 +310,7 @@ fn after_a_vanished_incremental_archive_the_full_one_is_not_fetched_again() {
             is_gone.store(true, Relaxed);
         }
         if is_gone.load(Relaxed) && (is_incremental || asks_for_incremental(request)) {
-            answer(stream, "404 Not Found", &[], b"")
+            send_response(stream, "404 Not Found", &[], b"")
         } else {
             respond(&served, TransferMode::Ranges, request, stream)
         }
@@ -340,21 +340,21 @@ fn a_dropped_liar_is_not_used_again() {
     let files = archives(&[]);
     let liar = serve(&forge_archives(&files), TransferMode::Ranges);
     // The full archive is published again after the first request, so that the sources are asked again.
-    let mut full_only = files;
+    let mut full_archive_only = files;
     let gets = AtomicUsize::new(0);
-    full_only.retain(|name, _| name.starts_with("snapshot-"));
+    full_archive_only.retain(|name, _| name.starts_with("snapshot-"));
     let honest = Server::start(move |request, stream| {
-        let Some(bytes) = full_only.get(request.path.trim_start_matches('/')) else {
-            return respond(&full_only, TransferMode::Ranges, request, stream);
+        let Some(bytes) = full_archive_only.get(request.path.trim_start_matches('/')) else {
+            return respond(&full_archive_only, TransferMode::Ranges, request, stream);
         };
         let number = if request.method == "GET" { gets.fetch_add(1, Relaxed) } else { gets.load(Relaxed) };
         // The first request measures the rate. It fails, so the lying server counts as faster, and is used
         // first.
         if request.method == "GET" && number == 0 {
-            head(stream, "503 Service Unavailable", &[("Content-Length", "0")])?;
-            return Ok(Then::Close);
+            send_head(stream, "503 Service Unavailable", &[("Content-Length", "0")])?;
+            return Ok(Connection::Close);
         }
-        file(request, stream, bytes, if number < 1 { "\"one\"" } else { "\"two\"" })
+        send_file(request, stream, bytes, if number < 1 { "\"one\"" } else { "\"two\"" })
     });
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");

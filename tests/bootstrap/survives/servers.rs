@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::common::http::{Server, Then, answer, head, redirect};
+use crate::common::http::{Connection, Server, send_head, send_redirect, send_response};
 use crate::common::site::*;
 use crate::common::*;
 
@@ -21,8 +21,10 @@ fn start_replacing_server(files: &Arc<Files>, mode: TransferMode, replacements: 
         let newest =
             if now < replacements { last.replace("-26-40-", &format!("-26-{}-", 30 + now % 10)) } else { last.clone() };
         match request.path.trim_start_matches('/') {
-            "incremental-snapshot.tar.bz2" => redirect(stream, &format!("/{newest}")),
-            path if path.starts_with("incremental-") && path != newest => answer(stream, "404 Not Found", &[], b""),
+            "incremental-snapshot.tar.bz2" => send_redirect(stream, &format!("/{newest}")),
+            path if path.starts_with("incremental-") && path != newest => {
+                send_response(stream, "404 Not Found", &[], b"")
+            }
             path if path.starts_with("incremental-") && now < replacements => {
                 let bytes = &served[&last];
                 if request.method == "HEAD" {
@@ -37,12 +39,12 @@ fn start_replacing_server(files: &Arc<Files>, mode: TransferMode, replacements: 
                 let tag = etag(bytes);
                 let fields = [("Content-Length", length.as_str()), ("ETag", &tag), ("Content-Range", &place)];
                 match mode {
-                    TransferMode::Ranges => head(stream, "206 Partial Content", &fields)?,
-                    _ => head(stream, "200 OK", &fields[..1])?,
+                    TransferMode::Ranges => send_head(stream, "206 Partial Content", &fields)?,
+                    _ => send_head(stream, "200 OK", &fields[..1])?,
                 }
                 stream.write_all(&bytes[start..start + (end - start) / 2])?;
                 replaced.compare_exchange(now, now + 1, Relaxed, Relaxed).ok();
-                Ok(Then::Close)
+                Ok(Connection::Close)
             }
             _ => respond(&served, mode, request, stream),
         }

@@ -3,16 +3,16 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::common::http::{Server, answer};
+use crate::common::http::{Server, send_response};
 use crate::common::site::*;
 use crate::common::*;
 
 #[test]
 fn a_source_that_never_answered_is_not_waited_for() {
-    let good = serve(&full_only(), TransferMode::Ranges);
+    let good = serve(&full_archive_only(), TransferMode::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run_to_json(&["bootstrap", DEAD, &good.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", DEAD_URL, &good.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 26);
     assert!(!output.stderr.contains("asking again"), "the run waits for the dead source: {output:?}");
@@ -21,7 +21,7 @@ fn a_source_that_never_answered_is_not_waited_for() {
 /// A source of any kind that is busy at first is asked again.
 #[test]
 fn a_busy_source_is_asked_again() {
-    let files = full_only();
+    let files = full_archive_only();
     let name = files.keys().next().expect("an archive").clone();
     for (command, flag, path) in [
         ("fetch", "-o", String::new()),
@@ -33,12 +33,12 @@ fn a_busy_source_is_asked_again() {
         let busy_answers_left = AtomicUsize::new(4);
         let server = Server::start(move |request, stream| {
             if busy_answers_left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
-                return answer(stream, "429 Too Many Requests", &[("Retry-After", "1")], b"");
+                return send_response(stream, "429 Too Many Requests", &[("Retry-After", "1")], b"");
             }
             let mut request = request.clone();
             if request.path == "/archives/" {
                 let page = served.keys().cloned().collect::<Vec<_>>().join("\n");
-                return answer(stream, "200 OK", &[], page.as_bytes());
+                return send_response(stream, "200 OK", &[], page.as_bytes());
             }
             request.path = request.path.replace("/archives/", "/");
             respond(&served, TransferMode::Ranges, &request, stream)
@@ -51,8 +51,8 @@ fn a_busy_source_is_asked_again() {
 
 #[test]
 fn a_busy_source_is_not_waited_for_if_another_source_has_an_archive() {
-    let busy = Server::start(|_, stream| answer(stream, "429 Too Many Requests", &[("Retry-After", "90")], b""));
-    let good = serve(&full_only(), TransferMode::Ranges);
+    let busy = Server::start(|_, stream| send_response(stream, "429 Too Many Requests", &[("Retry-After", "90")], b""));
+    let good = serve(&full_archive_only(), TransferMode::Ranges);
     let dir = temp_dir();
     let output = run_to_json(&["fetch", &busy.url(""), &good.url(""), "-o", text(dir.path())]);
     assert_eq!(output.code, Some(0), "{output:?}");
@@ -61,7 +61,7 @@ fn a_busy_source_is_not_waited_for_if_another_source_has_an_archive() {
 /// The run uses the state that the trusted server confirms.
 #[test]
 fn an_invented_newer_state_is_not_used() {
-    let files = full_only();
+    let files = full_archive_only();
     let (name, bytes) = full(&files);
     let invented = Files::from([(name.replace("-26-", "-99-"), bytes)]);
     let liar = serve(&invented, TransferMode::Ranges);

@@ -14,7 +14,7 @@ use std::{fs, thread};
 
 use slotpress_format::ArchiveName;
 
-use crate::common::http::{Request, Server, Then, answer, file, head};
+use crate::common::http::{Connection, Request, Server, send_file, send_head, send_response};
 use crate::common::site::{JsonOutput, run_to_json};
 use crate::common::strace::number_from_env;
 use crate::common::worlds::{DAYS, FULL_DAYS, Fate, HeldArchive, RandomWorld};
@@ -116,44 +116,52 @@ fn serve_held(held: Vec<HeldArchive>) -> Server {
         if request.path == "/dir/" {
             let asked = asked.fetch_add(1, Relaxed);
             let names: Vec<String> = held.iter().filter(is_offered).map(|held| name_after(held, asked)).collect();
-            return answer(stream, "200 OK", &[], names.join("\n").as_bytes());
+            return send_response(stream, "200 OK", &[], names.join("\n").as_bytes());
         }
         let requested = request.path.trim_start_matches("/dir/");
         let is_requested =
             |held: &&HeldArchive| (0..asked.load(Relaxed)).any(|asked| name_after(held, asked) == requested);
         let Some(held) = held.iter().filter(is_offered).find(is_requested) else {
-            return answer(stream, "404 Not Found", &[], b"");
+            return send_response(stream, "404 Not Found", &[], b"");
         };
         let bytes = held_bytes(held);
         let is_get = request.method == "GET";
         let number = if is_get { gets.fetch_add(1, Relaxed) } else { gets.load(Relaxed) };
         match held.fate {
-            Fate::Fails if is_get => answer(stream, "404 Not Found", &[], b""),
+            Fate::Fails if is_get => send_response(stream, "404 Not Found", &[], b""),
             Fate::PublishedAgain(times) if number < times => {
                 if is_get {
-                    answer(stream, "412 Precondition Failed", &[], b"")
+                    send_response(stream, "412 Precondition Failed", &[], b"")
                 } else {
-                    file(request, stream, bytes, &format!("\"{number}\""))
+                    send_file(request, stream, bytes, &format!("\"{number}\""))
                 }
             }
             Fate::NoRanges => {
-                head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())])?;
+                send_head(
+                    stream,
+                    "200 OK",
+                    &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())],
+                )?;
                 if is_get {
                     stream.write_all(bytes)?;
                 }
-                Ok(Then::Keep)
+                Ok(Connection::KeepAlive)
             }
             Fate::Overstates if is_get => send_range(request, stream, bytes, Delivery::AtOnce, OVERSTATED_BYTES),
             Fate::Overstates => {
                 let length = OVERSTATED_BYTES.to_string();
-                head(stream, "200 OK", &[("ETag", "\"a\""), ("Accept-Ranges", "bytes"), ("Content-Length", &length)])?;
-                Ok(Then::Keep)
+                send_head(
+                    stream,
+                    "200 OK",
+                    &[("ETag", "\"a\""), ("Accept-Ranges", "bytes"), ("Content-Length", &length)],
+                )?;
+                Ok(Connection::KeepAlive)
             }
             Fate::Slow if is_get => send_range(request, stream, bytes, Delivery::Slow, bytes.len()),
             Fate::Breaks if is_get && number % 2 == 0 => {
                 send_range(request, stream, bytes, Delivery::Broken, bytes.len())
             }
-            _ => file(request, stream, bytes, "\"a\""),
+            _ => send_file(request, stream, bytes, "\"a\""),
         }
     })
 }
@@ -174,17 +182,17 @@ fn send_range(
     bytes: &[u8],
     delivery: Delivery,
     stated_bytes: usize,
-) -> io::Result<Then> {
-    let Some(range) = request.range() else { return file(request, stream, bytes, "\"a\"") };
+) -> io::Result<Connection> {
+    let Some(range) = request.range() else { return send_file(request, stream, bytes, "\"a\"") };
     let start = range.start as usize;
     let end = (range.end as usize).min(bytes.len());
     if start >= end {
-        return answer(stream, "416 Range Not Satisfiable", &[], b"");
+        return send_response(stream, "416 Range Not Satisfiable", &[], b"");
     }
     let place = format!("bytes {start}-{}/{stated_bytes}", end - 1);
     let length = (end - start).to_string();
     let fields = [("ETag", "\"a\""), ("Content-Range", &place), ("Content-Length", &length)];
-    head(stream, "206 Partial Content", &fields)?;
+    send_head(stream, "206 Partial Content", &fields)?;
     match delivery {
         Delivery::AtOnce => stream.write_all(&bytes[start..end])?,
         Delivery::Slow => {
@@ -195,10 +203,10 @@ fn send_range(
         }
         Delivery::Broken => {
             stream.write_all(&bytes[start..start + (end - start).div_ceil(2)])?;
-            return Ok(Then::Close);
+            return Ok(Connection::Close);
         }
     }
-    Ok(Then::Keep)
+    Ok(Connection::KeepAlive)
 }
 
 /// Writes the full archives of the node, for `--base`. Returns their paths.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::common::http::{Server, Then, answer, head};
+use crate::common::http::{Connection, Server, send_head, send_response};
 use crate::common::site::*;
 use crate::common::*;
 
@@ -25,24 +25,25 @@ fn servers_of_both_clients_are_sources() {
                 _ => "",
             };
             if !target.is_empty() {
-                return answer(stream, status, &[("Location", &format!("/{target}"))], b"");
+                return send_response(stream, status, &[("Location", &format!("/{target}"))], b"");
             }
             let Some(bytes) = served.get(request.path.trim_start_matches('/')) else {
-                return answer(stream, "404 Not Found", &[("Connection", "close")], b"").map(|_| Then::Close);
+                return send_response(stream, "404 Not Found", &[("Connection", "close")], b"")
+                    .map(|_| Connection::Close);
             };
             let connection: &[(&str, &str)] = if is_firedancer { &[("Connection", "close")] } else { &[] };
-            head(stream, "200 OK", &[connection, &[("Content-Length", &bytes.len().to_string())]].concat())?;
+            send_head(stream, "200 OK", &[connection, &[("Content-Length", &bytes.len().to_string())]].concat())?;
             if request.method == "HEAD" {
-                return Ok(if is_firedancer { Then::Close } else { Then::Keep });
+                return Ok(if is_firedancer { Connection::Close } else { Connection::KeepAlive });
             }
             // The server ends two transfers in the middle.
             if cuts_left.load(Relaxed) > 0 {
                 cuts_left.fetch_sub(1, Relaxed);
                 stream.write_all(&bytes[..bytes.len() / 2])?;
-                return Ok(Then::Close);
+                return Ok(Connection::Close);
             }
             stream.write_all(bytes)?;
-            Ok(if is_firedancer { Then::Close } else { Then::Keep })
+            Ok(if is_firedancer { Connection::Close } else { Connection::KeepAlive })
         });
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");

@@ -60,10 +60,10 @@ fn an_overstated_length_does_not_end_the_run() {
     let (name, bytes) = full(&archives(&[]));
     let liar = Server::start(|_, stream| {
         let headers = [("Content-Length", "3298534883328"), ("Accept-Ranges", "bytes"), ("ETag", "\"a\"")];
-        head(stream, "200 OK", &headers).map(|()| Then::Close)
+        send_head(stream, "200 OK", &headers).map(|()| Connection::Close)
     });
     let served = bytes.clone();
-    let honest = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));
+    let honest = Server::start(move |request, stream| send_file(request, stream, &served, &etag(&served)));
     let dir = temp_dir();
     let urls = [&liar, &honest].map(|server| server.url(&format!("/{name}")));
     let output = run_to_json(&["fetch", &urls[0], &urls[1], "-o", text(dir.path())]);
@@ -78,13 +78,13 @@ fn archives_longer_than_the_limit_are_refused() {
     let dir = temp_dir();
     let frame_count = AtomicUsize::new(0);
     let endless = Server::start(move |request, stream| {
-        head(stream, "200 OK", &[("Connection", "close")])?;
+        send_head(stream, "200 OK", &[("Connection", "close")])?;
         // Skippable frames, with which an archive may begin.
         let frame = [&[0x50, 0x2a, 0x4d, 0x18, 0xf8, 0xff, 0, 0][..], &[7; 65_528]].concat();
         while request.method != "HEAD" && frame_count.fetch_add(1, Relaxed) < 2_000 {
             stream.write_all(&frame)?;
         }
-        Ok(Then::Close)
+        Ok(Connection::Close)
     });
     let url = endless.url(&format!("/{full}"));
     let output = run_to_json(&["fetch", &url, "-o", text(dir.path()), "--max-bytes", "1MiB"]);
@@ -100,7 +100,7 @@ fn archives_longer_than_the_limit_are_refused() {
 #[test]
 fn a_redirect_to_an_invalid_name_is_refused() {
     let dir = temp_dir();
-    let named = Server::start(move |_, stream| redirect(stream, "/..%2f..%2fetc%2fpasswd.tar.zst"));
+    let named = Server::start(move |_, stream| send_redirect(stream, "/..%2f..%2fetc%2fpasswd.tar.zst"));
     let output = run_to_json(&["fetch", &named.url("/x.tar.zst"), "-o", text(dir.path())]);
     assert!(output.code.is_some_and(|code| code != 0), "{output:?}");
 }
@@ -129,12 +129,12 @@ fn an_unconfirmed_archive_is_not_fetched() {
 #[test]
 fn an_unconfirmed_archive_that_appears_is_left_out() {
     let files = archives(&[]);
-    let mut full_only = files.clone();
-    full_only.retain(|name, _| name.starts_with("snapshot-"));
-    let trusted = serve(&full_only, TransferMode::Ranges);
+    let mut full_archive_only = files.clone();
+    full_archive_only.retain(|name, _| name.starts_with("snapshot-"));
+    let trusted = serve(&full_archive_only, TransferMode::Ranges);
     for command in ["fetch", "bootstrap"] {
         let all_files = files.clone();
-        let first_files = full_only.clone();
+        let first_files = full_archive_only.clone();
         let get_count = AtomicUsize::new(0);
         let server = Server::start(move |request, stream| {
             let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
@@ -148,7 +148,7 @@ fn an_unconfirmed_archive_that_appears_is_left_out() {
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(output.stderr.contains("has appeared in the meantime"), "{output:?}");
         let found = files_in(dir.path());
-        assert!(full_only.keys().all(|name| found.contains_key(name)), "{:?}", relative_paths(dir.path()));
+        assert!(full_archive_only.keys().all(|name| found.contains_key(name)), "{:?}", relative_paths(dir.path()));
         assert!(!found.keys().any(|name| name.starts_with("incremental-")), "{:?}", relative_paths(dir.path()));
         let slot = if command == "fetch" {
             &output.line("fetch")["archives"][0]["slot"]

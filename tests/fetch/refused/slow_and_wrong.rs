@@ -4,7 +4,7 @@ use std::io::Write;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::http::{Server, Then, file, head, redirect};
+use crate::common::http::{Connection, Server, send_file, send_head, send_redirect};
 use crate::common::site::*;
 use crate::common::*;
 
@@ -15,14 +15,14 @@ fn a_server_below_the_minimum_rate_is_given_up() {
     let (name, bytes) = full(&archives(&[]));
     let server = Server::start(move |request, stream| {
         if request.method == "HEAD" {
-            return file(request, stream, &bytes, &etag(&bytes));
+            return send_file(request, stream, &bytes, &etag(&bytes));
         }
-        head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
+        send_head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
         for chunk in bytes.chunks(50) {
             stream.write_all(chunk)?;
             thread::sleep(Duration::from_millis(200));
         }
-        Ok(Then::Close)
+        Ok(Connection::Close)
     });
     let dir = temp_dir();
     let url = server.url(&format!("/{name}"));
@@ -39,7 +39,7 @@ fn redirects_that_lead_nowhere_are_errors() {
     for location in
         ["/snapshot.tar.bz2", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]/x", "ftp://h/x", ""]
     {
-        let server = Server::start(move |_, stream| redirect(stream, location));
+        let server = Server::start(move |_, stream| send_redirect(stream, location));
         let dir = temp_dir();
         let output = run_to_json(&["fetch", &server.url(""), "-o", text(dir.path())]);
         assert_eq!(output.code, Some(4), "{location}: {output:?}");

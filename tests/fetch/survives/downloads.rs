@@ -41,15 +41,15 @@ fn a_download_resumes_where_it_ended() {
         let range_bytes = range.end - range.start;
         let answered_bytes = if range_bytes > LONG_BYTES { range_bytes.div_ceil(2) } else { range_bytes };
         if sent_bytes.fetch_add(answered_bytes, Relaxed) + answered_bytes > length * 2 / 3 {
-            return answer(stream, "404 Not Found", &[], b"");
+            return send_response(stream, "404 Not Found", &[], b"");
         }
         let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
         let content_length = range_bytes.to_string();
         let headers =
             [("Content-Range", content_range.as_str()), ("Content-Length", &content_length), ("ETag", &etag(bytes))];
-        head(stream, "206 Partial Content", &headers)?;
+        send_head(stream, "206 Partial Content", &headers)?;
         stream.write_all(&bytes[range.start as usize..(range.start + answered_bytes) as usize])?;
-        Ok(Then::Close)
+        Ok(Connection::Close)
     });
     let output = run_to_json(&["fetch", &dying.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "2"]);
     assert_eq!(output.code, Some(4), "{output:?}");
@@ -94,9 +94,9 @@ fn another_mirror_resumes_a_download() {
     let gone = Server::start(move |request, stream| {
         let range_bytes = request.range().map_or(0, |range| range.end.min(length) - range.start);
         if request.method != "HEAD" && sent_bytes.fetch_add(range_bytes, Relaxed) + range_bytes > length * 3 / 4 {
-            answer(stream, "404 Not Found", &[], b"")
+            send_response(stream, "404 Not Found", &[], b"")
         } else {
-            file(request, stream, &served, "\"one\"")
+            send_file(request, stream, &served, "\"one\"")
         }
     });
     let fetch = |server: &Server| {
@@ -104,7 +104,7 @@ fn another_mirror_resumes_a_download() {
     };
     assert_eq!(fetch(&gone).code, Some(4));
     let served = bytes.clone();
-    let other = Server::start(move |request, stream| file(request, stream, &served, "\"other\""));
+    let other = Server::start(move |request, stream| send_file(request, stream, &served, "\"other\""));
     let output = fetch(&other);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(fs::read(dir.path().join(&name)).expect("fetched") == bytes);
@@ -220,20 +220,20 @@ fn two_kills_cost_less_than_a_tenth_of_a_download() {
     let counter = sent_bytes.clone();
     let server = Server::start(move |request, stream| {
         let Some(range) = request.range().filter(|_| request.method == "GET") else {
-            return file(request, stream, &served, "\"a\"");
+            return send_file(request, stream, &served, "\"a\"");
         };
         let content_range = format!("bytes {}-{}/{length}", range.start, range.end - 1);
         let content_length = (range.end - range.start).to_string();
         let headers =
             [("Content-Range", content_range.as_str()), ("Content-Length", &content_length), ("ETag", "\"a\"")];
-        head(stream, "206 Partial Content", &headers)?;
+        send_head(stream, "206 Partial Content", &headers)?;
         for chunk in served[range.start as usize..range.end as usize].chunks(CHUNK_BYTES) {
             stream.write_all(chunk)?;
             counter.fetch_add(chunk.len() as u64, Relaxed);
             // At this rate the download takes a second or two, with few bytes in flight.
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
-        Ok(Then::Keep)
+        Ok(Connection::KeepAlive)
     });
     let dir = temp_dir();
     let url = server.url(&format!("/{FULL_26}"));

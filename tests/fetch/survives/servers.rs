@@ -11,7 +11,7 @@ use slotpress_base::{KeptDir, NoProgress};
 use slotpress_net::{Client, ClientOptions, Download, FetchLimits, PartialFile, parse_url};
 use slotpress_read::Publishable;
 
-use crate::common::http::{Server, file, head, stall};
+use crate::common::http::{Server, send_file, send_head, stall};
 use crate::common::site::*;
 use crate::common::*;
 
@@ -24,17 +24,17 @@ fn bytes_before_a_stall_are_kept() {
     let stalls = AtomicUsize::new(3);
     let server = Server::start(move |request, stream| {
         let Some(range) = request.range().filter(|range| range.end - range.start > 100_000) else {
-            return file(request, stream, &served, &etag(&served));
+            return send_file(request, stream, &served, &etag(&served));
         };
         if stalls.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1)).is_err() {
-            return file(request, stream, &served, &etag(&served));
+            return send_file(request, stream, &served, &etag(&served));
         }
         let end = range.end.min(served.len() as u64);
         let content_range = format!("bytes {}-{}/{}", range.start, end - 1, served.len());
         let content_length = (end - range.start).to_string();
         let headers =
             [("Content-Range", content_range.as_str()), ("Content-Length", &content_length), ("ETag", &etag(&served))];
-        head(stream, "206 Partial Content", &headers)?;
+        send_head(stream, "206 Partial Content", &headers)?;
         stream.write_all(&served[range.start as usize..range.start as usize + 70_000])?;
         stream.flush()?;
         stall(stream)
@@ -69,7 +69,7 @@ fn an_archive_that_is_replaced_during_a_fetch_is_not_mixed() {
     let server = Server::start(move |request, stream| {
         let is_new = request.method == "GET" && served.fetch_add(1, Relaxed) >= 2;
         let bytes = if is_new { &new } else { &old };
-        file(request, stream, bytes, &etag(bytes))
+        send_file(request, stream, bytes, &etag(bytes))
     });
     let dir = temp_dir();
     let url = server.url(&format!("/{}", first.0));
@@ -84,7 +84,7 @@ fn an_archive_that_is_replaced_during_a_fetch_is_not_mixed() {
     // The next run fetches the new archive.
     let (name, bytes) = second;
     let served = bytes.clone();
-    let server = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));
+    let server = Server::start(move |request, stream| send_file(request, stream, &served, &etag(&served)));
     let output = run_to_json(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path())]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(fs::read(dir.path().join(&name)).expect("read") == bytes);

@@ -32,7 +32,7 @@ fn an_unchanged_archive_that_is_not_sent_is_requested_once() {
     let files = archives(&[]);
     let full = files.keys().find(|name| name.starts_with("snapshot-")).expect("a full archive").clone();
     let server = Server::start(move |request, stream| match request.method.as_str() {
-        "GET" => answer(stream, "404 Not Found", &[], b""),
+        "GET" => send_response(stream, "404 Not Found", &[], b""),
         _ => respond(&files, TransferMode::Ranges, request, stream),
     });
     let dir = temp_dir();

@@ -13,11 +13,11 @@ use crate::common::*;
 
 #[test]
 fn sources_can_come_from_a_file() {
-    let good = serve(&full_only(), TransferMode::Ranges);
+    let good = serve(&full_archive_only(), TransferMode::Ranges);
     let dir = temp_dir();
     let file = dir.path().join("mirrors");
     let out = dir.path().join("out");
-    let lines = format!("# ours\n\n  {}  \n{DEAD}\n", good.url(""));
+    let lines = format!("# ours\n\n  {}  \n{DEAD_URL}\n", good.url(""));
     fs::write(&file, lines).expect("written");
     let output = run_to_json(&["fetch", "--sources-from", text(&file), "-o", text(&out)]);
     assert_eq!(output.code, Some(0), "{output:?}");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::http::{Server, Then, answer, file, redirect};
+use crate::common::http::{Connection, Server, send_file, send_redirect, send_response};
 use crate::common::{screen, *};
 
 /// Checks that a command fails with these texts, and does not show the secrets of its URL.
@@ -19,17 +19,17 @@ fn failing_server() -> Server {
     // It is longer than one read at either end.
     let large = bytes.repeat((20 << 20) / bytes.len() + 1);
     Server::start(move |request, stream| match request.path.split('?').next().unwrap_or_default() {
-        "/whole.tar.zst" if request.method == "HEAD" => file(request, stream, &large, "\"a\""),
-        "/whole.tar.zst" => answer(stream, "200 OK", &[("ETag", "\"a\"")], &large),
+        "/whole.tar.zst" if request.method == "HEAD" => send_file(request, stream, &large, "\"a\""),
+        "/whole.tar.zst" => send_response(stream, "200 OK", &[("ETag", "\"a\"")], &large),
         "/old.tar.zst" => {
-            crate::common::http::head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
-            Ok(Then::Keep)
+            crate::common::http::send_head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
+            Ok(Connection::KeepAlive)
         }
-        "/changes.tar.zst" if count.fetch_add(1, Ordering::Relaxed) > 0 => file(request, stream, &bytes, "\"b\""),
-        "/changes.tar.zst" => file(request, stream, &bytes, "\"a\""),
-        "/page.tar.zst" => file(request, stream, b"<html>", "\"a\""),
-        "/https.tar.zst" => redirect(stream, "http://10.1.2.3/x"),
-        _ => answer(stream, "404 Not Found", &[], b""),
+        "/changes.tar.zst" if count.fetch_add(1, Ordering::Relaxed) > 0 => send_file(request, stream, &bytes, "\"b\""),
+        "/changes.tar.zst" => send_file(request, stream, &bytes, "\"a\""),
+        "/page.tar.zst" => send_file(request, stream, b"<html>", "\"a\""),
+        "/https.tar.zst" => send_redirect(stream, "http://10.1.2.3/x"),
+        _ => send_response(stream, "404 Not Found", &[], b""),
     })
 }
 

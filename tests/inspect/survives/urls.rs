@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::http::{Server, Then, answer, file};
+use crate::common::http::{Connection, Server, send_file, send_response};
 use crate::common::{screen, *};
 use crate::inspect::*;
 
@@ -14,17 +14,19 @@ fn a_server_may_fail_now_and_then() {
     let count = AtomicUsize::new(0);
     let total = bytes.len();
     let server = Server::start(move |request, stream| match (request.range(), count.fetch_add(1, Ordering::Relaxed)) {
-        (Some(_), number) if number % 4 == 1 => answer(stream, "503 Service Unavailable", &[("Retry-After", "0")], b""),
+        (Some(_), number) if number % 4 == 1 => {
+            send_response(stream, "503 Service Unavailable", &[("Retry-After", "0")], b"")
+        }
         (Some(range), number) if number % 4 == 2 => {
             let range = range.start as usize..(range.end as usize).min(bytes.len());
             let place = format!("bytes {}-{}/{total}", range.start, range.end - 1);
             let length = range.len().to_string();
             let fields = [("Content-Range", place.as_str()), ("Content-Length", &length), ("ETag", "\"a\"")];
-            crate::common::http::head(stream, "206 Partial Content", &fields)?;
+            crate::common::http::send_head(stream, "206 Partial Content", &fields)?;
             stream.write_all(&bytes[range.start..range.start + range.len() / 2])?;
-            Ok(Then::Close)
+            Ok(Connection::Close)
         }
-        _ => file(request, stream, &bytes, "\"a\""),
+        _ => send_file(request, stream, &bytes, "\"a\""),
     });
     let output = json_output(&["verify", &server.url(&format!("/{FULL_3500}"))]);
     assert_eq!(output[0]["ok"], true);
@@ -41,14 +43,14 @@ fn a_server_without_ranges_is_read_to_its_end() {
     let server = Server::start(move |request, stream| {
         let stated = length.to_string();
         if request.method != "HEAD" && request.path.starts_with("/late/") && count.fetch_add(1, Ordering::Relaxed) < 2 {
-            return answer(stream, "503 Service Unavailable", &[("Retry-After", "0")], b"");
+            return send_response(stream, "503 Service Unavailable", &[("Retry-After", "0")], b"");
         }
-        crate::common::http::head(stream, "200 OK", &[("Content-Length", &stated)])?;
+        crate::common::http::send_head(stream, "200 OK", &[("Content-Length", &stated)])?;
         let is_truncated = request.path.starts_with("/cut/");
         if request.method != "HEAD" {
             stream.write_all(if is_truncated { &bytes[..length / 2] } else { &bytes })?;
         }
-        Ok(if is_truncated && request.method != "HEAD" { Then::Close } else { Then::Keep })
+        Ok(if is_truncated && request.method != "HEAD" { Connection::Close } else { Connection::KeepAlive })
     });
     for (path, requests) in [("", 2), ("/late", 4)] {
         let output = json_output(&["verify", "--quick", &server.url(&format!("{path}/{FULL_3500}"))]);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::http::{Request, Server, answer, file, redirect};
+use crate::common::http::{Request, Server, send_file, send_redirect, send_response};
 use crate::common::screen::run_to_text;
 use crate::common::site::{self, TransferMode};
 use crate::common::*;
@@ -35,8 +35,8 @@ impl ServedArchive {
         assert!(length_bytes > 12 << 20, "{length_bytes}: more than the tail");
         let name = name(&path);
         let server = Server::start(move |request, stream| match request.path.as_str() {
-            "/snapshot.tar.bz2" => redirect(stream, &format!("/{name}")),
-            _ => file(request, stream, &bytes, "\"a\""),
+            "/snapshot.tar.bz2" => send_redirect(stream, &format!("/{name}")),
+            _ => send_file(request, stream, &bytes, "\"a\""),
         });
         let url = server.url("/snapshot.tar.bz2").replace("http://", "http://user:secret@");
         Self { _dir: dir, path, length_bytes, server, url }
@@ -103,7 +103,7 @@ fn verify_transfers_each_byte_of_a_url_about_once() {
 fn archives_without_an_index_are_verified_at_a_url() {
     for path in [fixture(FULL_26), fixture(FULL_3500)] {
         let bytes = fs::read(&path).expect("read");
-        let server = Server::start(move |request, stream| file(request, stream, &bytes, "\"a\""));
+        let server = Server::start(move |request, stream| send_file(request, stream, &bytes, "\"a\""));
         let url = server.url(&format!("/{}", name(&path)));
         let expected = without_path(json_output(&["verify", text(&path)]).remove(0));
         assert_eq!(without_path(json_output(&["verify", &url]).remove(0)), expected);
@@ -144,10 +144,10 @@ fn the_archives_of_a_server_are_verified_and_inspected() {
 fn the_user_of_a_url_is_sent_for_listed_archives_too() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     let protected = Server::start(move |request, stream| match request.path.as_str() {
-        _ if !request.headers.contains_key("authorization") => answer(stream, "401 Unauthorized", &[], b""),
-        "/snapshots/" => answer(stream, "200 OK", &[], format!("<a href=\"{FULL_26}\">").as_bytes()),
-        path if path.ends_with(FULL_26) => file(request, stream, &bytes, "\"a\""),
-        _ => answer(stream, "404 Not Found", &[], b""),
+        _ if !request.headers.contains_key("authorization") => send_response(stream, "401 Unauthorized", &[], b""),
+        "/snapshots/" => send_response(stream, "200 OK", &[], format!("<a href=\"{FULL_26}\">").as_bytes()),
+        path if path.ends_with(FULL_26) => send_file(request, stream, &bytes, "\"a\""),
+        _ => send_response(stream, "404 Not Found", &[], b""),
     });
     let url = protected.url("/snapshots/");
     assert_eq!(run_to_text(&["verify", &url]).0, 4);

@@ -7,28 +7,28 @@ use std::thread;
 use std::time::Duration;
 
 use super::lying_server::ServerState;
-use crate::common::http::{Request, Then, answer, file, head};
+use crate::common::http::{Connection, Request, send_file, send_head, send_response};
 use crate::common::wait_for;
 
 const ETAG: &str = "\"the-same\"";
 
 /// Sends ranges of any bytes under one ETag.
-fn send_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Then> {
+fn send_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Connection> {
     if request.method == "GET" {
         let range = request.range().map_or(bytes.len() as u64, |range| range.end.min(bytes.len() as u64) - range.start);
         state.sent_bytes.fetch_add(range as usize, Relaxed);
     }
-    file(request, stream, bytes, ETAG)
+    send_file(request, stream, bytes, ETAG)
 }
 
 /// Sends all bytes for any request.
-fn send_whole(state: &ServerState, request: &Request, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Then> {
+fn send_whole(state: &ServerState, request: &Request, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Connection> {
     if request.method == "HEAD" {
-        head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
-        return Ok(Then::Keep);
+        send_head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
+        return Ok(Connection::KeepAlive);
     }
     state.sent_bytes.fetch_add(bytes.len(), Relaxed);
-    answer(stream, "200 OK", &[], bytes)
+    send_response(stream, "200 OK", &[], bytes)
 }
 
 /// Sends the head of an answer with a range. The caller sends the bytes.
@@ -43,7 +43,7 @@ fn send_range_head(
     let content_range = format!("bytes {}-{}/{length}", range.start, range.end - 1);
     let content_length = range.len().to_string();
     let headers = [("Content-Range", content_range.as_str()), ("Content-Length", &content_length), ("ETag", ETAG)];
-    head(stream, "206 Partial Content", &headers)?;
+    send_head(stream, "206 Partial Content", &headers)?;
     state.sent_bytes.fetch_add(range.len(), Relaxed);
     Ok(Some(range))
 }
@@ -58,101 +58,101 @@ fn page() -> Vec<u8> {
     b"<!DOCTYPE html><html><body>503 Service Unavailable</body></html>\n".repeat(500)
 }
 
-pub fn honest(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn honest(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_ranges(state, request, stream, &state.archive.right)
 }
 
-pub fn honest_without_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn honest_without_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_whole(state, request, stream, &state.archive.right)
 }
 
-pub fn page_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn page_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_ranges(state, request, stream, &page())
 }
 
-pub fn page_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn page_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_whole(state, request, stream, &page())
 }
 
-pub fn zeros(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn zeros(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_ranges(state, request, stream, &vec![0; 3 << 20])
 }
 
-pub fn empty(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn empty(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_whole(state, request, stream, &[])
 }
 
-pub fn half_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn half_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_ranges(state, request, stream, &state.archive.right[..state.archive.right.len() / 2])
 }
 
-pub fn half_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn half_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_whole(state, request, stream, &state.archive.right[..state.archive.right.len() / 2])
 }
 
 /// Sends half without a length: only the end of the connection marks the end of the file.
-pub fn half_without_length(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
-    head(stream, "200 OK", &[("Connection", "close")])?;
+pub fn half_without_length(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
+    send_head(stream, "200 OK", &[("Connection", "close")])?;
     if request.method == "GET" {
         stream.write_all(&state.archive.right[..state.archive.right.len() / 2])?;
     }
-    Ok(Then::Close)
+    Ok(Connection::Close)
 }
 
-pub fn flipped_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn flipped_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_ranges(state, request, stream, &flip_bit(&state.archive.right, state.archive.right.len() / 2))
 }
 
-pub fn flipped_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn flipped_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_whole(state, request, stream, &flip_bit(&state.archive.right, state.archive.right.len() / 2))
 }
 
 /// Flips a bit of the index, before the seek table.
-pub fn flipped_at_the_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn flipped_at_the_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     let bytes = &state.archive.right;
     let hashes = bytes.windows(8).rposition(|window| window == b"slotidx2").expect("an index");
     send_ranges(state, request, stream, &flip_bit(bytes, hashes + 40))
 }
 
 /// Flips a bit of the last bytes, by which index and seek table are found.
-pub fn flipped_last(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn flipped_last(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     let bytes = &state.archive.right;
     send_ranges(state, request, stream, &flip_bit(bytes, bytes.len() - 2))
 }
 
-pub fn other(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
-    file(request, stream, &state.archive.other, "\"other\"")
+pub fn other(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
+    send_file(request, stream, &state.archive.other, "\"other\"")
 }
 
-pub fn other_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn other_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_whole(state, request, stream, &state.archive.other)
 }
 
 /// Announces ranges, and sends the whole file.
-pub fn ranges_only_announced(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn ranges_only_announced(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     let bytes = &state.archive.right;
-    head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())])?;
+    send_head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())])?;
     if request.method == "GET" {
         state.sent_bytes.fetch_add(bytes.len() / 8, Relaxed);
         stream.write_all(bytes)?;
     }
-    Ok(Then::Keep)
+    Ok(Connection::KeepAlive)
 }
 
 /// Sends a different range than the requested one.
-pub fn other_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn other_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     let length = state.archive.right.len();
     let Some(range) = request.range().filter(|_| request.method == "GET") else {
         return honest(state, request, stream);
     };
     let content_range = format!("bytes {}-{}/{length}", range.start + 1, range.end);
     let body = vec![7; (range.end - range.start) as usize];
-    answer(stream, "206 Partial Content", &[("Content-Range", &content_range)], &body)
+    send_response(stream, "206 Partial Content", &[("Content-Range", &content_range)], &body)
 }
 
 /// Sends 600 kB of the first long range, waits until the client has the rest from another connection, and
 /// then sends wrong bytes.
-pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     const FIRST_BYTES: usize = 600_000;
     const FETCHED_ELSEWHERE: usize = 1;
     // True if the client has closed this connection.
@@ -180,7 +180,7 @@ pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStre
         }
         return result;
     }
-    let Some(range) = send_range_head(state, request, stream)? else { return Ok(Then::Close) };
+    let Some(range) = send_range_head(state, request, stream)? else { return Ok(Connection::Close) };
     stream.write_all(&state.archive.right[range.start..range.start + FIRST_BYTES])?;
     stream.flush()?;
     wait_for("another connection to send the rest", || {
@@ -190,79 +190,83 @@ pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStre
     let gets_before = state.get_count.load(Relaxed);
     wait_for("the client to have the rest", || state.get_count.load(Relaxed) > gets_before + 1 || is_closed(stream));
     stream.write_all(&vec![7; range.len() - FIRST_BYTES])?;
-    Ok(Then::Close)
+    Ok(Connection::Close)
 }
 
 /// Ends each connection after a part of a frame.
-pub fn cut_often(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn cut_often(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     const CUT_BYTES: usize = 100_000;
     let Some(range) = send_range_head(state, request, stream)? else { return honest(state, request, stream) };
     let end = range.end.min(range.start + CUT_BYTES);
     state.sent_bytes.fetch_sub(range.end - end, Relaxed);
     stream.write_all(&state.archive.right[range.start..end])?;
-    Ok(Then::Close)
+    Ok(Connection::Close)
 }
 
 /// Answers the first requests with 503 and a time to wait.
-pub fn busy_at_first(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn busy_at_first(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     if request.method == "GET" && state.get_count.load(Relaxed) < 3 {
-        return answer(stream, "503 Service Unavailable", &[("Retry-After", "1")], b"busy");
+        return send_response(stream, "503 Service Unavailable", &[("Retry-After", "1")], b"busy");
     }
     honest(state, request, stream)
 }
 
 /// Closes the first connections without an answer.
-pub fn silent_at_first(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn silent_at_first(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     if request.method == "GET" && state.get_count.load(Relaxed) < 3 {
-        return Ok(Then::Close);
+        return Ok(Connection::Close);
     }
     honest(state, request, stream)
 }
 
 /// Sends a different archive of the same name from the fifth request onwards.
-pub fn published_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn published_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     match state.get_count.load(Relaxed) {
-        0..4 => file(request, stream, &state.archive.right, ETAG),
-        _ => file(request, stream, &state.archive.other, "\"new\""),
+        0..4 => send_file(request, stream, &state.archive.right, ETAG),
+        _ => send_file(request, stream, &state.archive.other, "\"new\""),
     }
 }
 
 /// Alternates between two archives from request to request.
-pub fn published_again_and_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn published_again_and_again(
+    state: &ServerState,
+    request: &Request,
+    stream: &mut TcpStream,
+) -> io::Result<Connection> {
     let number = state.counter.fetch_add(1, Relaxed);
     let bytes = if number.is_multiple_of(2) { &state.archive.right } else { &state.archive.other };
-    file(request, stream, bytes, &format!("\"{number}\""))
+    send_file(request, stream, bytes, &format!("\"{number}\""))
 }
 
 /// Answers that the archive is gone after some requests.
-pub fn gone_midway(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn gone_midway(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     match state.get_count.load(Relaxed) {
         0..3 => honest(state, request, stream),
-        _ => answer(stream, "404 Not Found", &[], b""),
+        _ => send_response(stream, "404 Not Found", &[], b""),
     }
 }
 
 /// Sends more bytes than stated.
-pub fn endless(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn endless(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     if request.method == "HEAD" {
         return honest_without_ranges(state, request, stream);
     }
-    head(stream, "200 OK", &[("Connection", "close")])?;
+    send_head(stream, "200 OK", &[("Connection", "close")])?;
     let mut remaining_bytes = 40 << 20;
     while remaining_bytes > 0 && stream.write_all(&state.archive.right).is_ok() {
         remaining_bytes -= state.archive.right.len().min(remaining_bytes);
     }
-    Ok(Then::Close)
+    Ok(Connection::Close)
 }
 
 /// Sends a byte per second for as long as the client waits.
-fn trickle(state: &ServerState, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Then> {
+fn trickle(state: &ServerState, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Connection> {
     for byte in bytes {
         stream.write_all(std::slice::from_ref(byte))?;
         state.sent_bytes.fetch_add(1, Relaxed);
         thread::sleep(Duration::from_secs(1));
     }
-    Ok(Then::Close)
+    Ok(Connection::Close)
 }
 
 /// Sends a range fast, except for its last `slow_bytes`, which it sends at a byte per second.
@@ -271,7 +275,7 @@ fn send_with_slow_end(
     request: &Request,
     stream: &mut TcpStream,
     slow_bytes: usize,
-) -> io::Result<Then> {
+) -> io::Result<Connection> {
     let Some(range) = send_range_head(state, request, stream)? else { return honest(state, request, stream) };
     let slow = range.end - slow_bytes.min(range.len())..range.end;
     state.sent_bytes.fetch_sub(slow.len(), Relaxed);
@@ -279,17 +283,17 @@ fn send_with_slow_end(
     trickle(state, stream, &state.archive.right[slow])
 }
 
-pub fn a_byte_a_second(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn a_byte_a_second(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_with_slow_end(state, request, stream, usize::MAX)
 }
 
 /// Sends each range fast except for its last bytes.
-pub fn slow_at_its_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn slow_at_its_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_with_slow_end(state, request, stream, 1630)
 }
 
 /// Sends the end of the file, with the index, fast, and the rest at a byte per second.
-pub fn slow_but_for_the_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn slow_but_for_the_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     if request.range().is_some_and(|range| range.end == state.archive.right.len() as u64) {
         honest(state, request, stream)
     } else {
@@ -298,7 +302,7 @@ pub fn slow_but_for_the_end(state: &ServerState, request: &Request, stream: &mut
 }
 
 /// Sends a byte every 20 ms, with ranges and without.
-pub fn a_byte_every_20_ms(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn a_byte_every_20_ms(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     let bytes = &state.archive.right;
     if request.method == "HEAD" {
         return honest(state, request, stream);
@@ -306,7 +310,7 @@ pub fn a_byte_every_20_ms(state: &ServerState, request: &Request, stream: &mut T
     let range = match send_range_head(state, request, stream)? {
         Some(range) => range,
         None => {
-            head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string()), ("ETag", ETAG)])?;
+            send_head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string()), ("ETag", ETAG)])?;
             0..bytes.len()
         }
     };
@@ -314,5 +318,5 @@ pub fn a_byte_every_20_ms(state: &ServerState, request: &Request, stream: &mut T
         stream.write_all(std::slice::from_ref(byte))?;
         thread::sleep(Duration::from_millis(20));
     }
-    Ok(Then::Close)
+    Ok(Connection::Close)
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
-use crate::common::http::{Request, Server, Then, answer, redirect};
+use crate::common::http::{Connection, Request, Server, send_redirect, send_response};
 use crate::common::site::{agave_archives, larger_archive};
 use crate::common::*;
 
 /// Answers a request for the archive.
-pub type Behavior = fn(&ServerState, &Request, &mut TcpStream) -> io::Result<Then>;
+pub type Behavior = fn(&ServerState, &Request, &mut TcpStream) -> io::Result<Connection>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArchiveKind {
@@ -119,7 +119,7 @@ impl LyingServer {
         let server = Server::start(move |request, stream| {
             let requested = request.path.trim_start_matches('/');
             match requested {
-                "snapshot.tar.bz2" => redirect(stream, &format!("/{}", served.archive.name)),
+                "snapshot.tar.bz2" => send_redirect(stream, &format!("/{}", served.archive.name)),
                 _ if requested == served.archive.name => {
                     let result = behavior(&served, request, stream);
                     if request.method == "GET" {
@@ -127,7 +127,7 @@ impl LyingServer {
                     }
                     result
                 }
-                _ => answer(stream, "404 Not Found", &[], b""),
+                _ => send_response(stream, "404 Not Found", &[], b""),
             }
         });
         Self { server, state }

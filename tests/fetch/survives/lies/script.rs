@@ -17,7 +17,7 @@ use slotpress::types::ArchiveRoot;
 use slotpress::{Progress, ProgressEvent};
 use slotpress_format::{Entry, EntryKind};
 
-use super::server::{Request, Server, Then, answer, file, head, redirect, stall};
+use super::server::{Connection, Request, Server, send_file, send_head, send_redirect, send_response, stall};
 use super::wrapped;
 
 pub const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
@@ -242,24 +242,24 @@ impl ScriptedServer {
         }
     }
 
-    fn respond(&self, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    fn respond(&self, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
         match request.path.as_str() {
             // A connection of an earlier run must not be used in the next one.
-            _ if self.is_over.load(Relaxed) => return Ok(Then::Close),
-            "/snapshot.tar.bz2" => return redirect(stream, &format!("/{NAME}")),
-            path if path.strip_prefix('/') != Some(NAME) => return answer(stream, "404 Not Found", &[], b""),
+            _ if self.is_over.load(Relaxed) => return Ok(Connection::Close),
+            "/snapshot.tar.bz2" => return send_redirect(stream, &format!("/{NAME}")),
+            path if path.strip_prefix('/') != Some(NAME) => return send_response(stream, "404 Not Found", &[], b""),
             _ => {}
         }
         let served = self.served_file();
         match (request.method.as_str(), self.kind) {
             ("HEAD", ServerKind::NoHead) => {
-                return answer(stream, "405 Method Not Allowed", &[("Connection", "close")], b"");
+                return send_response(stream, "405 Method Not Allowed", &[("Connection", "close")], b"");
             }
             ("HEAD", ServerKind::Whole) => {
-                head(stream, "200 OK", &[("Content-Length", &served.bytes.len().to_string())])?;
-                return Ok(Then::Keep);
+                send_head(stream, "200 OK", &[("Content-Length", &served.bytes.len().to_string())])?;
+                return Ok(Connection::KeepAlive);
             }
-            ("HEAD", ServerKind::Ranges) => return file(request, stream, served.bytes, served.etag),
+            ("HEAD", ServerKind::Ranges) => return send_file(request, stream, served.bytes, served.etag),
             _ => {}
         }
         let action = self.next_action();
@@ -273,13 +273,13 @@ impl ScriptedServer {
         }
         let ServedFile { bytes: own_bytes, etag, .. } = served;
         match action {
-            Action::Honest | Action::Published => file(request, stream, own_bytes, etag),
-            Action::Mixed => file(request, stream, served.other, etag),
-            Action::Other => file(request, stream, &self.archives.other, "\"other\""),
+            Action::Honest | Action::Published => send_file(request, stream, own_bytes, etag),
+            Action::Mixed => send_file(request, stream, served.other, etag),
+            Action::Other => send_file(request, stream, &self.archives.other, "\"other\""),
             Action::Flipped(place) => {
                 let mut bytes = own_bytes.to_vec();
                 bytes[find_flippable(own_bytes, offset_in(&range_of(request, own_bytes.len()), place))] ^= 1;
-                file(request, stream, &bytes, etag)
+                send_file(request, stream, &bytes, etag)
             }
             Action::Cut(place) => send_parts(request, stream, &served, place, AnswerRest::Closed),
             Action::Late(place) => {
@@ -292,7 +292,7 @@ impl ScriptedServer {
                 let range = range_of(request, own_bytes.len());
                 let start = range.start + usize::from(by) % 1000;
                 let content_range = format!("bytes {start}-{}/{}", start + range.len() - 1, own_bytes.len());
-                answer(
+                send_response(
                     stream,
                     "206 Partial Content",
                     &[("Content-Range", &content_range), ("ETag", etag)],
@@ -304,16 +304,16 @@ impl ScriptedServer {
     }
 
     /// Answers without ranges.
-    fn respond_whole(&self, action: Action, stream: &mut TcpStream, served: &ServedFile) -> io::Result<Then> {
+    fn respond_whole(&self, action: Action, stream: &mut TcpStream, served: &ServedFile) -> io::Result<Connection> {
         let ServedFile { bytes: own_bytes, other, etag } = *served;
         let part = |place: u16| offset_in(&(0..own_bytes.len()), place);
-        let send_head = |stream: &mut TcpStream| {
-            head(stream, "200 OK", &[("Content-Length", &own_bytes.len().to_string()), ("Connection", "close")])
+        let send_whole_head = |stream: &mut TcpStream| {
+            send_head(stream, "200 OK", &[("Content-Length", &own_bytes.len().to_string()), ("Connection", "close")])
         };
         match action {
-            Action::Mixed | Action::Other => answer(stream, "200 OK", &[], other),
+            Action::Mixed | Action::Other => send_response(stream, "200 OK", &[], other),
             Action::Cut(place) | Action::Late(place) | Action::Stalled(place) | Action::Trickled(place) => {
-                send_head(stream)?;
+                send_whole_head(stream)?;
                 stream.write_all(&own_bytes[..part(place)])?;
                 match action {
                     Action::Late(_) if self.archives.root.is_some() => stream.write_all(&other[part(place)..])?,
@@ -322,31 +322,31 @@ impl ScriptedServer {
                     Action::Trickled(_) => trickle(stream, &own_bytes[part(place)..])?,
                     _ => {}
                 }
-                Ok(Then::Close)
+                Ok(Connection::Close)
             }
             Action::WithoutLength(place) => {
-                head(stream, "200 OK", &[("Connection", "close")])?;
+                send_head(stream, "200 OK", &[("Connection", "close")])?;
                 stream.write_all(&own_bytes[..part(place)])?;
-                Ok(Then::Close)
+                Ok(Connection::Close)
             }
             Action::Flipped(place) => {
                 let mut bytes = own_bytes.to_vec();
                 bytes[find_flippable(own_bytes, part(place))] ^= 1;
-                answer(stream, "200 OK", &[], &bytes)
+                send_response(stream, "200 OK", &[], &bytes)
             }
-            Action::Page => answer(stream, "200 OK", &[], &b"<!DOCTYPE html><html>503</html>\n".repeat(500)),
+            Action::Page => send_response(stream, "200 OK", &[], &b"<!DOCTYPE html><html>503</html>\n".repeat(500)),
             Action::Status(choice) => {
                 let all =
                     ["503 Service Unavailable", "500 Internal Server Error", "404 Not Found", "429 Too Many Requests"];
                 let wait: &[_] = if choice & 4 == 0 { &[] } else { &[("Retry-After", "1")] };
-                answer(stream, all[usize::from(choice % 4)], wait, b"")
+                send_response(stream, all[usize::from(choice % 4)], wait, b"")
             }
-            Action::Redirect(choice) => redirect(
+            Action::Redirect(choice) => send_redirect(
                 stream,
                 &["/gone".to_string(), format!("/{NAME}"), "http://10.0.0.1/x".into()][usize::from(choice % 3)],
             ),
-            Action::Silent => Ok(Then::Close),
-            _ => answer(stream, "200 OK", &[("ETag", etag)], own_bytes),
+            Action::Silent => Ok(Connection::Close),
+            _ => send_response(stream, "200 OK", &[("ETag", etag)], own_bytes),
         }
     }
 }
@@ -396,7 +396,7 @@ fn send_parts(
     served: &ServedFile,
     place: u16,
     rest: AnswerRest<'_>,
-) -> io::Result<Then> {
+) -> io::Result<Connection> {
     let bytes = served.bytes;
     let range = range_of(request, bytes.len());
     let middle = offset_in(&range, place);
@@ -404,7 +404,7 @@ fn send_parts(
     let content_length = range.len().to_string();
     let fields =
         [("Content-Range", content_range.as_str()), ("Content-Length", &content_length), ("ETag", served.etag)];
-    head(stream, "206 Partial Content", &fields)?;
+    send_head(stream, "206 Partial Content", &fields)?;
     stream.write_all(&bytes[range.start..middle])?;
     match rest {
         AnswerRest::Closed => {}
@@ -415,7 +415,7 @@ fn send_parts(
             stream.write_all(&late[middle..range.end])?;
         }
     }
-    Ok(Then::Close)
+    Ok(Connection::Close)
 }
 
 /// Stops a run when more than this number of bytes have arrived.
