@@ -194,11 +194,11 @@ pub mod accounts {
 /// ```no_run
 /// use std::time::SystemTime;
 ///
-/// use slotpress::catalog::{Keep, plan_prune, read_bank_times, remove_archive, scan};
+/// use slotpress::catalog::{self, Keep, plan_prune, read_bank_times, remove_archive};
 ///
-/// let mut found = scan(&["/mnt/snapshots"])?;
+/// let mut found = catalog::scan(&["/mnt/snapshots"])?;
 /// read_bank_times(&mut found);
-/// let keep = Keep::new(2, 4).daily(7).epoch_ends(2);
+/// let keep = Keep::default().full(2).incremental(4).daily(7).epoch_ends(2);
 /// for decision in plan_prune(&found, &keep, SystemTime::now()) {
 ///     if decision.keep_reason.is_none() {
 ///         remove_archive(decision.archive)?;

@@ -10,17 +10,18 @@ use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress::catalog::{
     FileFault, Keep, KeepReason, ListedArchive, find_partials, plan_prune, read_bank_times, remove_archive,
-    scan as list_archives,
 };
 use slotpress::inspect::{InspectOptions, inspect_archive};
-use slotpress::levels::{MeasureOptions, measure as measure_levels};
+use slotpress::levels::MeasureOptions;
 use slotpress::recompress::{RecompressOptions, recompress};
-use slotpress::restore::{RestoreOptions, TargetOptions, restore};
+use slotpress::restore::{RestoreOptions, restore};
 use slotpress::types::Address;
 use slotpress::verify::{
     ArchiveBase, ArchiveVerdict, Check, CheckMode, CheckOptions, VerifyOptions, VerifyReport, verify, verify_catalog,
 };
-use slotpress::{ArchiveInput, CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Snapshot};
+use slotpress::{
+    ArchiveInput, CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Snapshot, catalog, levels,
+};
 use tempfile::TempDir;
 
 use crate::common::records::{newest, records};
@@ -46,8 +47,7 @@ fn a_ledger_is_archived_verified_inspected_restored_and_recompressed() {
 
     let new = out.path().join("new");
     let check = CheckOptions::default().mode(CheckMode::State);
-    let restored =
-        restore(&RestoreOptions::new(&path, TargetOptions::new(&new).check(check)), &NoProgress).expect("restored");
+    let restored = restore(&RestoreOptions::new(&path, &new).check(check), &NoProgress).expect("restored");
     assert_eq!(restored.slot, 26);
     assert_eq!(restored.hash, report.archive.name.hash);
 
@@ -103,7 +103,7 @@ fn directory_of_three_archives() -> TempDir {
 /// Verifies all archives of a directory. Returns the result, and the verdicts in the order of their
 /// reports.
 fn verify_directory(dir: &Path, progress: &dyn Progress) -> (Result<(), Error>, Vec<VerdictFacts>) {
-    let catalog = list_archives(&[dir]).expect("listed");
+    let catalog = catalog::scan(&[dir]).expect("listed");
     let open = |archive: &ListedArchive, _| Ok(ArchiveInput::from_path(archive.path()));
     let mut verdicts = Vec::new();
     let on_verdict = |verdict: &ArchiveVerdict<'_>| {
@@ -172,7 +172,7 @@ fn a_token_that_is_cancelled_stops_the_work() {
     let log = StageLog::default();
     let dir = temp_dir();
     let token = log.token.clone();
-    let options = RestoreOptions::new(fixture(FULL_26), TargetOptions::new(dir.path().join("new")));
+    let options = RestoreOptions::new(fixture(FULL_26), dir.path().join("new"));
     let error = restore(&options, &token.with(&log)).expect_err("cancelled");
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     assert!(!log.stages.lock().expect("no panic").is_empty());
@@ -222,7 +222,7 @@ fn reports_are_serializable() {
         &fields(&recompressed.expect("recompressed")),
         &["tar_bytes", "frames", "state_reason", "elapsed_seconds"],
     );
-    let row = &measure_levels(&MeasureOptions::new(ledger.path()).levels([1]), &NoProgress).expect("measured")[0];
+    let row = &levels::measure(&MeasureOptions::new(ledger.path()).levels([1]), &NoProgress).expect("measured")[0];
     assert_has(&fields(row), &["codec", "level", "output_bytes", "compress", "warnings"]);
 }
 
@@ -379,7 +379,7 @@ fn the_error_for_a_missing_file_has_the_system_error_as_its_cause() {
 #[test]
 fn higher_levels_give_smaller_archives() {
     let options = MeasureOptions::new(fixture(FULL_26)).levels([1, 5]).repeat(1).threads(1);
-    let rows = measure_levels(&options, &NoProgress).expect("measured");
+    let rows = levels::measure(&options, &NoProgress).expect("measured");
     assert_eq!(rows.iter().map(|row| row.codec.level).collect::<Vec<_>>(), [1, 5]);
     assert!(rows[1].output_bytes < rows[0].output_bytes);
 }
@@ -387,7 +387,7 @@ fn higher_levels_give_smaller_archives() {
 #[test]
 fn an_unknown_level_is_a_usage_error() {
     let options = MeasureOptions::new(fixture(FULL_26)).levels([99]).repeat(1).threads(1);
-    let error = measure_levels(&options, &NoProgress).expect_err("no such level");
+    let error = levels::measure(&options, &NoProgress).expect_err("no such level");
     assert_eq!(error.kind(), ErrorKind::Usage);
 }
 
@@ -483,7 +483,7 @@ fn directory_with_archives_of_one_day() -> TempDir {
 fn archives_and_unusable_files_of_a_directory_are_listed() {
     let dir = directory_with_archives_of_one_day();
     std::fs::write(dir.path().join(FULL_26.replace("-26-", "-29-")), "x").expect("written");
-    let catalog = list_archives(&[dir.path()]).expect("read");
+    let catalog = catalog::scan(&[dir.path()]).expect("read");
     assert_eq!(catalog.choice().map(|choice| choice.full.name.slot), Some(28));
     assert_eq!(catalog.unusable().iter().map(|file| &file.fault).collect::<Vec<_>>(), [&FileFault::NotAnArchive]);
     assert!(find_partials(dir.path()).expect("read").is_empty());
@@ -492,8 +492,8 @@ fn archives_and_unusable_files_of_a_directory_are_listed() {
 #[test]
 fn the_newest_archive_of_a_day_is_kept() {
     let dir = directory_with_archives_of_one_day();
-    let mut catalog = list_archives(&[dir.path()]).expect("read");
-    let keep = Keep::new(0, 0).daily(7);
+    let mut catalog = catalog::scan(&[dir.path()]).expect("read");
+    let keep = Keep::default().full(0).incremental(0).daily(7);
     let plan = plan_prune(&catalog, &keep, SystemTime::now());
     assert!(plan.iter().all(|decision| decision.keep_reason == Some(KeepReason::Undated)), "{plan:?}");
     read_bank_times(&mut catalog);

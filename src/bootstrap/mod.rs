@@ -63,7 +63,7 @@ pub struct BootstrapOptions {
     /// archive is fetched. Default: none.
     #[setters(into)]
     pub bases: Vec<PathBuf>,
-    /// Destination and settings of the restore.
+    /// Destination and settings of the restore, which the setters of these options set too.
     pub target: TargetOptions,
     /// Limits of the downloads.
     pub limits: FetchLimits,

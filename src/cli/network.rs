@@ -99,7 +99,7 @@ impl PeersArgs {
             sources.extend(listed);
         }
         let mut options = FindOptions::new(sources).rpc(parse_urls(&self.rpc)?);
-        options.max_age = self.max_age;
+        options.max_age = self.max_age.unwrap_or_default();
         options.cluster = self.cluster;
         Ok(options)
     }

@@ -298,7 +298,7 @@ fn make_keep_rule(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneA
     let is_by_time = args.retention.is_by_time_alone() && !has_counts && !has_sizes;
     let default_count = if is_by_time { 0 } else { usize::MAX };
     let count_of = |count: Option<u64>| count.map_or(default_count, |count| count as usize);
-    let newest = Keep::new(count_of(args.keep_full), count_of(args.keep_incremental));
+    let newest = Keep::default().full(count_of(args.keep_full)).incremental(count_of(args.keep_incremental));
     let keep = args.retention.apply(newest, default_count);
     Ok(keep.bytes_max(bytes_max))
 }

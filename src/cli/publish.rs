@@ -65,11 +65,11 @@ pub struct PublishArgs {
     #[arg(long, value_parser = values::choice_parser(WRITERS), help_heading = "Pins")]
     writer: Option<Writer>,
     /// Number of newest full archives to keep on each target
-    #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_FULL_DEFAULT as u64, help_heading = "Retention",
+    #[arg(long, value_name = "N", default_value_t = Keep::default().full as u64, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     keep_full: u64,
     /// Number of newest incremental archives to keep on each target
-    #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_INCREMENTAL_DEFAULT as u64, help_heading = "Retention",
+    #[arg(long, value_name = "N", default_value_t = Keep::default().incremental as u64, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
     /// When there is nothing else to do, also make incremental archives of the newest state on this
@@ -166,7 +166,7 @@ fn make_options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     options.as_is = args.as_is;
     options.every = args.every;
     options.pin_bytes = args.pin_bytes;
-    let newest = Keep::new(args.keep_full as usize, args.keep_incremental as usize);
+    let newest = Keep::default().full(args.keep_full as usize).incremental(args.keep_incremental as usize);
     options.keep = args.retention.apply(newest, args.rebase_onto as usize);
     options.rebase_onto = args.rebase_onto as usize;
     options.grace = args.grace;

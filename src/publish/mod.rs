@@ -122,11 +122,6 @@ pub struct PublishOptions {
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
 impl PublishOptions {
-    /// Default number of full archives kept on a target: as many as validators keep.
-    pub const KEEP_FULL_DEFAULT: usize = 2;
-    /// Default number of incremental archives kept on a target: as many as validators keep.
-    pub const KEEP_INCREMENTAL_DEFAULT: usize = 4;
-
     /// Creates default settings, with the directory of pins next to `snapshots`.
     pub fn new(snapshots: impl Into<PathBuf>, targets: impl IntoIterator<Item = Target>) -> Self {
         let snapshots = snapshots.into();
@@ -143,7 +138,7 @@ impl PublishOptions {
             as_is: false,
             every: Duration::from_secs(300),
             pin_bytes: None,
-            keep: Keep::new(Self::KEEP_FULL_DEFAULT, Self::KEEP_INCREMENTAL_DEFAULT),
+            keep: Keep::default(),
             rebase_onto: 0,
             grace: Duration::from_secs(2 * 3600),
             on_published: None,

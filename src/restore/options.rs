@@ -35,7 +35,7 @@ pub struct RestoreOptions {
     /// Renames archives into the snapshots directory, which must be on their file system. Default:
     /// false; the archives are copied.
     pub move_archives: bool,
-    /// Destination, and all other settings.
+    /// Destination and settings, which the setters of these options set too.
     pub target: TargetOptions,
 }
 
@@ -56,8 +56,11 @@ impl RestoreOptions {
     }
 }
 
-/// Destination and settings of a restore.
+/// Destination and settings of a restore. [`RestoreOptions`] and `bootstrap::BootstrapOptions` have the
+/// same setters.
 #[derive(Clone, Debug, Setters)]
+#[setters(generate_delegates(ty = "RestoreOptions", field = "target"))]
+#[cfg_attr(feature = "net", setters(generate_delegates(ty = "crate::bootstrap::BootstrapOptions", field = "target")))]
 #[non_exhaustive]
 pub struct TargetOptions {
     /// Ledger, snapshots directory and accounts paths.

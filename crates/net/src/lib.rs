@@ -46,7 +46,7 @@ pub use fetch::{
     BytesFromServer, Download, DownloadFault, FetchLimits, Fetched, PartialFile, STREAMS_DEFAULT, STREAMS_MAX,
     accept_file, remove_leftover_journal,
 };
-pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, ask_patiently};
+pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MaxAge, ask_patiently};
 pub use options::ClientOptions;
 pub use remote::{Remote, origin_of};
 pub use reqwest::{self, Url};

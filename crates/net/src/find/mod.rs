@@ -20,7 +20,7 @@ pub use ask::{ask_patiently, read_bank_time};
 use cluster::ask_cluster;
 pub use cluster::{Cluster, ClusterFacts};
 pub use node::{ExpectedState, FailedArchive, Node};
-pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
+pub use options::{FindOptions, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
 use rank::Ranking;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -266,7 +266,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     slot_time = slot_time.or(ranking.offers.iter().find_map(|offer| offer.slot_time));
     slot_time = slot_time.or_else(|| read_local_slot_time(&options.sources));
     // This takes a few requests, so it is done only if ages are required or shown.
-    if ranking.cluster_slot.is_none() && (options.max_age.is_some() || options.read_bank_times) {
+    if ranking.cluster_slot.is_none() && (options.max_age != MaxAge::Default || options.read_bank_times) {
         let named_offers = ranking.offers.iter_mut().filter(|offer| offer.is_named_by_operator());
         slot_time = slot_time.or(read_bank_time(client, named_offers, progress)?);
     }

@@ -24,10 +24,9 @@ pub struct FindOptions {
     /// A cluster whose public RPC server is asked too. Default: none.
     #[setters(into)]
     pub cluster: Option<Cluster>,
-    /// Largest age of the state at boot; states of unknown age are refused too. Default: `None`,
-    /// which refuses a state older than 135 minutes if an RPC server reports the current slot.
+    /// Largest age of the state at boot. Default: [`MaxAge::Default`].
     #[setters(into)]
-    pub max_age: Option<MaxAge>,
+    pub max_age: MaxAge,
     /// Looks for incremental archives too. Default: true.
     pub incremental: bool,
     /// Assumed rate of a restore, in compressed bytes per second, by which the age at boot is
@@ -72,7 +71,7 @@ impl Default for FindOptions {
             sources: Vec::new(),
             rpc: Vec::new(),
             cluster: None,
-            max_age: None,
+            max_age: MaxAge::Default,
             incremental: true,
             restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
             measured_max: 8,
@@ -86,14 +85,17 @@ impl Default for FindOptions {
 /// Default limit on a state's age at boot: two and a quarter hours. A validator replays slots about
 /// twice as fast as the cluster makes them, so catching up takes as long again. A full archive
 /// of mainnet without an incremental one is usually older, and is refused.
-pub const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
+const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
 
 /// Largest age of a state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaxAge {
-    /// Time since the state's slot.
+    /// 135 minutes if an RPC server reports the current slot, and no limit otherwise.
+    #[default]
+    Default,
+    /// Time since the state's slot. States of unknown age are refused too.
     Time(Duration),
-    /// The time that this many slots take.
+    /// The time that this many slots take. States of unknown age are refused too.
     Slots(u64),
 }
 
@@ -107,6 +109,7 @@ impl MaxAge {
     #[doc(hidden)]
     pub fn time(self, slot_time: SlotTime) -> Duration {
         match self {
+            Self::Default => MAX_AGE_DEFAULT,
             Self::Time(time) => time,
             Self::Slots(slots) => slot_time.duration(slots),
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use slotpress_base::saturating_add_to;
 use slotpress_format::{ArchiveName, SlotTime};
 
-use super::{Candidate, MAX_AGE_DEFAULT, MaxAge, Node, total_bytes};
+use super::{Candidate, MaxAge, Node, total_bytes};
 use crate::{Offer, Remote};
 
 /// Assumed rate of a server that was not measured: a quarter of a 1 Gbit/s line.
@@ -56,7 +56,7 @@ pub struct Ranking {
     pub slot_time: SlotTime,
     /// Ages of banks according to their bank files, with their slots.
     pub ages: Vec<(u64, Duration)>,
-    pub max_age: Option<MaxAge>,
+    pub max_age: MaxAge,
     pub wants_incremental: bool,
     /// Measured rates of servers in bytes per second, by origin.
     pub rates: BTreeMap<String, u64>,
@@ -89,13 +89,13 @@ impl Ranking {
 
     /// Returns the limit on the age at boot: older states are refused.
     pub fn max_age(&self) -> Duration {
-        self.max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(self.slot_time)
+        self.max_age.time(self.slot_time)
     }
 
     /// True if the state would be too old at boot. If the operator set no limit, the default limit
     /// applies only to ages that follow from the cluster's slot.
     fn is_stale(&self, candidate: &Candidate) -> bool {
-        let is_limited = self.max_age.is_some();
+        let is_limited = self.max_age != MaxAge::Default;
         match candidate.expected_age {
             Some(age) => (is_limited || self.cluster_slot.is_some()) && age > self.max_age(),
             None => is_limited,

@@ -24,7 +24,9 @@ pub const SOURCE_PIECE_BYTES: usize = 1024 * 1024;
 /// Requests to a remote source, and the bytes that it sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TransferTotals {
+    /// Number of requests to the server.
     pub requests: u64,
+    /// Number of bytes that arrived.
     pub transferred_bytes: u64,
 }
 

@@ -4,40 +4,38 @@ use std::time::Duration;
 
 use derive_setters::Setters;
 
-/// Limits that decide which archives are kept.
+/// Limits that decide which archives are kept. By default, as many newest ones as validators keep.
 #[derive(Clone, Copy, Debug, Setters)]
 #[non_exhaustive]
 pub struct Keep {
-    /// Number of newest full archives to keep.
+    /// Number of newest full archives to keep. Default: 2.
     pub full: usize,
-    /// Number of newest incremental archives to keep, not counting results of `rebase`.
+    /// Number of newest incremental archives to keep, not counting results of `rebase`. Default: 4.
     pub incremental: usize,
-    /// Number of newest results of `rebase` to keep, unless their full archive is deleted.
-    /// [`Keep::new`] keeps all of them.
+    /// Number of newest results of `rebase` to keep, unless their full archive is deleted. Default: all.
     pub rebased: usize,
-    /// Keeps archives that were modified within this time. [`Keep::new`] sets 0, which keeps none.
+    /// Keeps archives that were modified within this time. Default: 0, which keeps none.
     pub within: Duration,
     /// Keeps the newest state of each of the last N days (UTC) that have one: a full archive, or an
     /// incremental archive with its full one. Days without a state are skipped. An archive of unknown
-    /// time is kept: call `read_bank_times` first. [`Keep::new`] sets this and the next two fields to 0.
+    /// time is kept: call `read_bank_times` first. Default: 0.
     pub daily: usize,
-    /// Number of newest weeks, from Monday to Sunday, of which the newest state is kept.
+    /// Number of newest weeks, from Monday to Sunday, of which the newest state is kept. Default: 0.
     pub weekly: usize,
-    /// Keeps the newest state of each of the last N finished epochs.
+    /// Keeps the newest state of each of the last N finished epochs. Default: 0.
     pub epoch_ends: usize,
     /// Limit on the total size in bytes. Results of `rebase` are deleted first, then archives kept
     /// only by count or age, then daily, weekly and epoch ones; oldest first within each,
-    /// incremental ones before their full archive. [`Keep::new`] sets none.
+    /// incremental ones before their full archive. Default: none.
     #[setters(into)]
     pub bytes_max: Option<u64>,
 }
 
-impl Keep {
-    /// Keeps the newest archives of each kind.
-    pub fn new(full: usize, incremental: usize) -> Self {
+impl Default for Keep {
+    fn default() -> Self {
         Self {
-            full,
-            incremental,
+            full: 2,
+            incremental: 4,
             rebased: usize::MAX,
             within: Duration::ZERO,
             daily: 0,

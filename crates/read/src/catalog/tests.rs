@@ -157,7 +157,7 @@ proptest! {
     #[test]
     fn only_the_newest_full_archives_are_kept(count in 1u64..30, full in 1usize..5) {
         let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, ArchiveCompression::Zstd)));
-        let keep = Keep::new(full, 0);
+        let keep = Keep::default().full(full).incremental(0);
         let kept = keep_reasons(&catalog, &keep, far_future()).iter().filter(|reason| reason.is_some()).count();
         prop_assert_eq!(kept, full.min(count as usize));
     }
@@ -208,12 +208,16 @@ fn rebased_archives_are_counted_separately_and_deleted_with_their_full_archive()
     };
     let newest = [(None, 300), (Some(300), 320), (Some(300), 310)];
     let on_200 = [(None, 200), (Some(200), 300), (Some(200), 220)];
-    assert_eq!(kept(&Keep::new(1, 2)), [&newest[..], &[(Some(50), 300)]].concat(), "slot 50 is not there");
-    assert_eq!(kept(&Keep::new(2, 2)), [&newest[..], &on_200[..], &[(Some(50), 300)]].concat());
-    assert_eq!(kept(&Keep::new(2, 2).rebased(0)), [&newest[..], &on_200[..1]].concat());
+    assert_eq!(
+        kept(&Keep::default().full(1).incremental(2)),
+        [&newest[..], &[(Some(50), 300)]].concat(),
+        "slot 50 is not there"
+    );
+    assert_eq!(kept(&Keep::default().full(2).incremental(2)), [&newest[..], &on_200[..], &[(Some(50), 300)]].concat());
+    assert_eq!(kept(&Keep::default().full(2).incremental(2).rebased(0)), [&newest[..], &on_200[..1]].concat());
     // Rebased archives are deleted before all others.
-    assert_eq!(kept(&Keep::new(2, 2).bytes_max(4)), [&newest[..], &on_200[..1]].concat());
-    assert_eq!(kept(&Keep::new(2, 2).bytes_max(5)).len(), 5);
+    assert_eq!(kept(&Keep::default().full(2).incremental(2).bytes_max(4)), [&newest[..], &on_200[..1]].concat());
+    assert_eq!(kept(&Keep::default().full(2).incremental(2).bytes_max(5)).len(), 5);
 }
 
 /// Makes archives from five days spread over three weeks. The cluster is in its warm-up epochs, the
@@ -256,7 +260,7 @@ fn kept_slots(catalog: &Catalog, keep: &Keep) -> Vec<(u64, KeepReason)> {
 fn the_newest_states_of_days_weeks_and_epochs_are_kept() {
     use KeepReason::*;
     let catalog = catalog_of_three_weeks();
-    let none = Keep::new(0, 0);
+    let none = Keep::default().full(0).incremental(0);
     let pair = |reason| vec![(300, LastPair), (310, reason)];
     let older = [(210, Daily), (90, Base), (94, Daily)];
     let kept = |keep: Keep| kept_slots(&catalog, &keep);
@@ -274,7 +278,7 @@ fn the_newest_states_of_days_weeks_and_epochs_are_kept() {
     assert_eq!(kept(none.epoch_ends(9)), [&pair(LastPair)[..], &epoch_ends].concat());
 
     // Archives kept only by count are deleted first, then days, weeks and epochs; the oldest first.
-    let keep = Keep::new(3, 1).daily(3).weekly(1).epoch_ends(1);
+    let keep = Keep::default().full(3).incremental(1).daily(3).weekly(1).epoch_ends(1);
     let unlimited = vec![(300, Newest), (310, Weekly), (210, EpochEnd), (200, Newest), (90, Base), (94, Daily)];
     assert_eq!(kept(keep.bytes_max(6)), unlimited);
     let without = |deleted: &[u64]| -> Vec<(u64, KeepReason)> {
@@ -297,15 +301,19 @@ fn archives_of_unknown_time_or_epoch_are_kept() {
     };
     // The time of slot 25 is known from slot 30, the time of slot 400 is not.
     let catalog = catalog_with_both(dated.archives().to_vec());
-    let keep = Keep::new(0, 0).daily(9);
+    let keep = Keep::default().full(0).incremental(0).daily(9);
     let kept = kept_slots(&catalog, &keep);
     assert!(kept.contains(&(400, Undated)), "{kept:?}");
     assert!(!kept.iter().any(|(slot, _)| *slot == 25), "{kept:?}");
     assert_eq!(kept_slots(&catalog, &keep.bytes_max(0))[0], (400, Undated));
     let catalog = catalog_with_both(Vec::new());
-    assert_eq!(kept_slots(&catalog, &Keep::new(0, 0).weekly(1)), [(400, Undated), (25, Undated)]);
+    assert_eq!(
+        kept_slots(&catalog, &Keep::default().full(0).incremental(0).weekly(1)),
+        [(400, Undated), (25, Undated)]
+    );
     let unknown = Catalog { epoch_schedule: None, ..dated };
-    let reasons = keep_reasons(&unknown, &Keep::new(0, 0).epoch_ends(1).bytes_max(0), far_future());
+    let reasons =
+        keep_reasons(&unknown, &Keep::default().full(0).incremental(0).epoch_ends(1).bytes_max(0), far_future());
     assert!(reasons.iter().all(|reason| *reason == Some(Undated)), "{reasons:?}");
 }
 
