@@ -60,9 +60,9 @@
 //!
 //! # What is stable
 //!
-//! The items on this page and in its modules are stable. Options and reports may gain fields, so make options with
-//! `new` or `default` and setters. The crates `slotpress-…` below this one are internal: their
-//! interfaces may change with any version.
+//! The items on this page and in its modules are stable. Options and reports may gain fields, so make
+//! options with `new` or `default` and setters; the setter of an `Option` takes the value in it. The
+//! crates `slotpress-…` below this one are internal: their interfaces may change with any version.
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 

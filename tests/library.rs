@@ -37,7 +37,7 @@ fn a_ledger_is_archived_verified_inspected_restored_and_recompressed() {
     let path = report.archive.path.clone().expect("a path");
     assert_eq!(report.archive.name.path_in(out.path()), path);
 
-    let options = VerifyOptions::default().check(CheckOptions::default().memory_bytes(64 << 20).expect_slot(26u64));
+    let options = VerifyOptions::default().check(CheckOptions::default().memory_bytes(64 << 20).expect_slot(26));
     let verified = verify(&Snapshot::archive(&path), &options, &NoProgress).expect("verified");
     assert!(verified.ok, "{verified:?}");
     assert_eq!(verified.slot, Some(26));

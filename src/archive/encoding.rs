@@ -24,7 +24,7 @@ pub struct EncodingOptions {
     /// one per core.
     pub threads: usize,
     /// Limit in bytes on the memory of all workers and of content that is read ahead. Default: none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub memory_bytes: Option<u64>,
     /// Page cache use and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,

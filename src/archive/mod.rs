@@ -53,11 +53,11 @@ pub struct ArchiveOptions {
     /// Directories of the ledger.
     pub paths: LedgerPaths,
     /// Slot of the bank snapshot to archive. Default: the slot of the newest complete one.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub slot: Option<u64>,
     /// Slot of the full archive on which the new archive, an incremental one, builds. Default: none,
     /// which makes a full archive.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub base_slot: Option<u64>,
     /// Format, level, frames, threads and memory.
     pub encoding: EncodingOptions,
@@ -66,7 +66,7 @@ pub struct ArchiveOptions {
     pub force_base: bool,
     /// Checks to make when the archive is read back, before it is renamed into place. Possible only for an
     /// archive in a directory. Default: the archive is not read back.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub read_back: Option<CheckOptions>,
 }
 

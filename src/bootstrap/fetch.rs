@@ -33,7 +33,7 @@ pub struct FetchOptions {
     pub limits: FetchLimits,
     /// Root that every fetched archive must have, so the incremental archive must be left out
     /// ([`FindOptions::incremental`]). Default: any.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub expect_root: Option<ArchiveRoot>,
     /// Trusted servers. Before anything is fetched, they are asked whether they have the same
     /// state. If one has a different state of the slot, the run ends. Default: none.

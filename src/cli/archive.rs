@@ -75,10 +75,10 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     let mut output = Output::open(&args.output, memory, &args.connection, ui)?;
     let mut options = ArchiveOptions::new(&args.ledger)
         .paths(args.directories.paths(&args.ledger))
-        .slot(args.slot)
-        .base_slot(args.base_slot)
         .force_base(args.force_base)
         .encoding(new_archive.options(&output, 0, ui)?);
+    options.slot = args.slot;
+    options.base_slot = args.base_slot;
     if args.verify {
         let memory_bytes = requested_memory_or_half_of_free(memory);
         options = options.read_back(CheckOptions::default().memory_bytes(memory_bytes));

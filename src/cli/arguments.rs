@@ -213,10 +213,11 @@ impl CheckArgs {
 
 impl ExpectedArgs {
     pub fn options(&self, memory_bytes: Option<u64>) -> CheckOptions {
-        CheckOptions::default()
-            .memory_bytes(requested_memory_or(memory_bytes, STATE_MEMORY_BYTES_DEFAULT))
-            .expect_hash(self.expect_hash)
-            .expect_slot(self.expect_slot)
+        let memory_bytes = requested_memory_or(memory_bytes, STATE_MEMORY_BYTES_DEFAULT);
+        let mut options = CheckOptions::default().memory_bytes(memory_bytes);
+        options.expect_hash = self.expect_hash;
+        options.expect_slot = self.expect_slot;
+        options
     }
 }
 

@@ -72,8 +72,8 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     // Here, --max-rate limits the network instead of the disk.
     target.io_policy.pace = None;
     let (trusted, quorum) = args.transfer.trusted_and_quorum()?;
-    let find = args.peers.find_options()?.incremental(!args.no_incremental);
-    let find = find.expect_genesis_hash(args.expect_genesis_hash);
+    let mut find = args.peers.find_options()?.incremental(!args.no_incremental);
+    find.expect_genesis_hash = args.expect_genesis_hash;
     let options = BootstrapOptions::new(find, target)
         .bases(args.base.clone())
         .limits(args.transfer.limits())

@@ -133,14 +133,15 @@ impl ExportArgs {
         for text in &self.address {
             addresses.extend(read_addresses(text)?);
         }
-        Ok(Filter::default()
+        let mut filter = Filter::default()
             .owners(self.owner.iter().copied().collect())
             .mints(self.mint.iter().copied().collect())
             .wallets(self.wallet.iter().copied().collect())
             .addresses(addresses.into_iter().collect())
-            .data_size(self.data_size)
             .memcmp(self.memcmp.clone())
-            .with_mints(self.with_mints))
+            .with_mints(self.with_mints);
+        filter.data_size = self.data_size;
+        Ok(filter)
     }
 
     fn options(&self, is_stdout: bool, store_bytes: u64, ui: &Ui) -> Result<ExportOptions> {

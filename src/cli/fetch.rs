@@ -55,8 +55,8 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
         return Err(Error::usage("fetch downloads archives from servers, but every source is a directory")
             .with_hint("copy the archives with `cp`, then run `slotpress verify` on the copies"));
     }
-    let options = FetchOptions::new(find, &args.output);
-    let options = options.limits(limits).expect_root(args.expect_root.first().copied()).trusted(trusted).quorum(quorum);
+    let mut options = FetchOptions::new(find, &args.output).limits(limits).trusted(trusted).quorum(quorum);
+    options.expect_root = args.expect_root.first().copied();
     let client = args.transfer.client(args.max_rate)?;
     let report = fetch(&client, &options, ui)?;
     print_report(&report, ui);

@@ -299,6 +299,7 @@ fn make_keep_rule(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneA
     let default_count = if is_by_time { 0 } else { usize::MAX };
     let count_of = |count: Option<u64>| count.map_or(default_count, |count| count as usize);
     let newest = Keep::default().full(count_of(args.keep_full)).incremental(count_of(args.keep_incremental));
-    let keep = args.retention.apply(newest, default_count);
-    Ok(keep.bytes_max(bytes_max))
+    let mut keep = args.retention.apply(newest, default_count);
+    keep.bytes_max = bytes_max;
+    Ok(keep)
 }

@@ -154,7 +154,8 @@ fn make_options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     if let Some(memory_bytes) = args.resources.memory {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }
-    let encoding = args.encoding.options().memory_bytes(args.resources.memory);
+    let mut encoding = args.encoding.options();
+    encoding.memory_bytes = args.resources.memory;
     let encoding = set_workers(encoding, other_bytes, &args.resources.workers, ui)?;
     options.encoding = encoding.io_policy(args.io_policy.apply(ui));
     options.check = CheckOptions::default().memory_bytes(memory_bytes);

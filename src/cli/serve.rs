@@ -102,8 +102,6 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     let tls = cert_and_key.map(|(cert, key)| TlsFiles { cert, key });
     let scheme = if tls.is_some() { "https" } else { "http" };
     let mut options = ServeOptions::new(args.dirs.clone(), args.listen)
-        .max_rate_bytes_per_second(args.max_rate)
-        .max_client_rate_bytes_per_second(args.max_rate_per_client)
         .max_connections(args.max_connections)
         .max_connections_per_client(args.max_connections_per_client)
         .head_timeout(args.head_timeout)
@@ -113,6 +111,8 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
         .gathers_ranges(!args.access_log)
         .trusted_proxies(args.trusted_proxy.clone());
     options.threads = args.threads.unwrap_or_else(|| available_threads().min(THREADS_DEFAULT_MAX));
+    options.max_rate_bytes_per_second = args.max_rate;
+    options.max_client_rate_bytes_per_second = args.max_rate_per_client;
     options.tls = tls;
     options.metrics = args.metrics;
     serve(&options, ui, |event| print_event(event, scheme, args.access_log, ui))

@@ -60,10 +60,10 @@ const VERSIONS: &[Choice<AgaveVersion>] = &[
 pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     let mut options = SynthOptions::new(&args.out_dir, args.size)
         .seed(args.seed)
-        .incremental_bytes(args.incremental)
         .threads(args.workers.threads())
         .agave(args.agave)
         .mix(args.mix);
+    options.incremental_bytes = args.incremental;
     let memory = estimate_memory(&options)?;
     let worker_bytes = || Ok(memory.worker_bytes);
     options.threads = threads_that_fit(args.workers.threads, worker_bytes, memory.other_bytes, ui)?;

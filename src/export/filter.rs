@@ -125,7 +125,7 @@ pub struct Filter {
     #[serde(serialize_with = "serialize_set")]
     pub addresses: HashSet<Address>,
     /// Length in bytes that the data must have.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub data_size: Option<u64>,
     /// Bytes that the data must have at certain offsets.
     pub memcmp: Vec<Memcmp>,

@@ -148,7 +148,7 @@ pub struct ExportOptions {
     pub data: DataPart,
     /// Order of rows. Default: clustered in tables without data, under a filter, and with
     /// [`since`](Self::since); unordered in others and in a stream.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub order: Option<RowOrder>,
     /// Format of the files. Default: Parquet.
     pub format: TableFormat,

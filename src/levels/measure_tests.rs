@@ -77,7 +77,7 @@ fn an_interruption_keeps_what_was_measured() {
 fn a_budget_bounds_the_time() {
     let codecs = [1, 2, 3].map(FrameCodec::zstd);
     let mut rows = Vec::new();
-    let options = make_options(1).codecs(codecs.to_vec()).budget(Some(Duration::ZERO));
+    let options = make_options(1).codecs(codecs.to_vec()).budget(Duration::ZERO);
     let unmeasured = measure_levels(&make_input(5), &options, &NoProgress, &mut rows);
     assert_eq!(unmeasured.expect("no error").iter().map(|codec| codec.level).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(rows.len(), 1);

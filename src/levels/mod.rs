@@ -42,11 +42,11 @@ pub struct MeasureOptions {
     /// or file.
     pub paths: LedgerPaths,
     /// Slot of a ledger's bank snapshot. Default: that of the newest complete one.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub slot: Option<u64>,
     /// Measures the incremental archive that a ledger would yield on this base slot. Default: none,
     /// the full archive.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub base_slot: Option<u64>,
     /// Codecs with levels. Default: zstd levels 1 to 10.
     pub codecs: Vec<FrameCodec>,
@@ -64,7 +64,7 @@ pub struct MeasureOptions {
     pub min_time: Duration,
     /// Time for all codecs together. When it is short, further runs of a codec are left out; when it
     /// is used up, so are the remaining codecs. Default: none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub budget: Option<Duration>,
     /// Threads that read, compress and decompress, 1 to 1024. Default: one per core.
     pub threads: usize,

@@ -74,7 +74,7 @@ pub struct PublishOptions {
     pub pins: PathBuf,
     /// The only client that writes the archives. Default: unknown; then archives are pinned as for
     /// Firedancer, which is safe for every client.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub writer: Option<Writer>,
     /// Format, level, frames, threads and memory of the published archives.
     pub encoding: EncodingOptions,
@@ -87,7 +87,7 @@ pub struct PublishOptions {
     pub every: Duration,
     /// Limit on the size of all pinned archives in bytes; archives that do not fit are left out.
     /// Default: none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub pin_bytes: Option<u64>,
     /// Archives to keep on each target. Default: 2 full and 4 incremental ones, as validators keep.
     pub keep: Keep,
@@ -107,10 +107,10 @@ pub struct PublishOptions {
     #[setters(into, strip_option)]
     pub on_failed: Option<PathBuf>,
     /// Address for serving metrics and health. Default: none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub metrics: Option<SocketAddr>,
     /// Age of a target's newest archive above which `/healthz` fails. Default: none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub alert_after: Option<Duration>,
     /// Ends the run once all archives that are present now are published. Default: false.
     pub once: bool,

@@ -135,7 +135,9 @@ impl RebaseJob<'_> {
         };
         let (new_bank, new_state) = read(&self.state, check.clone(), Rule::is_refused)?;
         let is_refused_for_base = |rule: Rule| rule.is_refused() && !rule.concerns_newest_bank();
-        let check = check.expect_hash(None).expect_slot(None);
+        let mut check = check;
+        check.expect_hash = None;
+        check.expect_slot = None;
         let (old_bank, old_state) = read(&Snapshot::Archive(self.onto.clone()), check, is_refused_for_base)?;
         judge_banks(&old_bank, &new_bank)?;
         self.progress.stage(Stage::Comparing, None);
@@ -206,8 +208,8 @@ fn open_state(options: &RebaseOptions, progress: &dyn Progress) -> Result<Snapsh
         Snapshot::Archive(archive) => Ok(Snapshot::Archive(open_once(archive)?)),
         Snapshot::Pair { full, incremental } => Ok(Snapshot::pair(open_once(full)?, open_once(incremental)?)),
         Snapshot::Ledger { paths, slot, .. } => {
-            let ledger = ArchiveOptions::new(paths.clone()).slot(*slot);
-            let ledger = ledger.encoding(options.encoding.clone());
+            let mut ledger = ArchiveOptions::new(paths.clone()).encoding(options.encoding.clone());
+            ledger.slot = *slot;
             Ok(Snapshot::Archive(ledger_as_archive(&ledger, progress)?))
         }
     }

@@ -34,7 +34,7 @@ pub struct RecompressOptions {
     /// Format, level, frames, threads and memory of the new archive.
     pub encoding: EncodingOptions,
     /// Base slot of an incremental archive that has no name. Default: none, a full archive.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub base_slot: Option<u64>,
     /// The full archive of an incremental one. It is read only to check the combined state.
     /// Default: none; then an incremental archive is an error, except with

@@ -42,7 +42,7 @@ pub struct ClientOptions {
     /// false, so that no server reaches into the operator's network.
     pub allow_private: bool,
     /// Limit on the rate of all transfers together. Default: none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub max_rate_bytes_per_second: Option<u64>,
 }
 

@@ -72,17 +72,17 @@ pub struct ServeOptions {
     /// Address to listen at; port 0 picks a free one, reported by [`ServeEvent::Listening`].
     pub listen: SocketAddr,
     /// Certificate and key for encryption. Default: none, plain HTTP.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub tls: Option<TlsFiles>,
     /// Address of a second listener for metrics and health, always without encryption. Default:
     /// none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub metrics: Option<SocketAddr>,
     /// Limit on the rate of all clients together, in bytes per second. Default: none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub max_rate_bytes_per_second: Option<u64>,
     /// Limit on the rate of each client, in bytes per second. Default: none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub max_client_rate_bytes_per_second: Option<u64>,
     /// Maximum number of connections of all clients together. Default: 1024, which take 64 MiB of memory
     /// if all are busy.

@@ -76,10 +76,10 @@ pub struct SynthOptions {
     pub seed: u64,
     /// Also makes an incremental state, whose storages have about this many bytes. The full state is then in
     /// `at-full` below the ledger directory.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub incremental_bytes: Option<u64>,
     /// Number of the full state's storages. Default: a number that fits the size.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub storage_count: Option<u64>,
     /// Worker threads. They do not affect the bytes.
     pub threads: usize,

@@ -49,13 +49,11 @@ impl SourceArgs {
     /// Returns options for reading the input with `threads` threads, holding at most `held_bytes`
     /// of it in memory.
     pub fn options(&self, threads: usize, held_bytes: u64) -> MeasureOptions {
-        MeasureOptions::new("")
-            .paths(self.directories.paths(self.path()))
-            .slot(self.slot)
-            .base_slot(self.base_slot)
-            .sample_bytes(held_bytes)
-            .seed(self.seed)
-            .threads(threads)
+        let options = MeasureOptions::new("").paths(self.directories.paths(self.path()));
+        let mut options = options.sample_bytes(held_bytes).seed(self.seed).threads(threads);
+        options.slot = self.slot;
+        options.base_slot = self.base_slot;
+        options
     }
 
     /// Returns the maximum content held in memory, in bytes: `--sample`; without it `bytes_max`,

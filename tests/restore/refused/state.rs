@@ -335,8 +335,8 @@ fn expectations_apply_to_archives_without_a_name() {
     fs::copy(fixture(FULL_26), &archive).expect("copied");
     let hash: Hash = FULL_26.split(['-', '.']).nth(2).expect("a hash").parse().expect("a hash");
     for (number, (check, is_expected)) in [
-        (CheckOptions::default().expect_slot(26u64).expect_hash(hash), true),
-        (CheckOptions::default().expect_slot(27u64), false),
+        (CheckOptions::default().expect_slot(26).expect_hash(hash), true),
+        (CheckOptions::default().expect_slot(27), false),
         (CheckOptions::default().expect_hash(Hash([7; 32])), false),
     ]
     .into_iter()
@@ -366,10 +366,10 @@ fn expectations_are_compared_with_the_name_first() {
         let target = TargetOptions::new(dir.path().join("ledger")).threads(2).check(check);
         restore(&RestoreOptions::new(&archive, target), &NoProgress).expect_err("refused").to_string()
     };
-    for check in [CheckOptions::default().expect_slot(27u64), CheckOptions::default().expect_hash(Hash([7; 32]))] {
+    for check in [CheckOptions::default().expect_slot(27), CheckOptions::default().expect_hash(Hash([7; 32]))] {
         let error = restored(check);
         assert!(error.contains("the state is not the expected one"), "{error}");
     }
-    let error = restored(CheckOptions::default().expect_slot(26u64));
+    let error = restored(CheckOptions::default().expect_slot(26));
     assert!(error.contains("truncated"), "{error}");
 }

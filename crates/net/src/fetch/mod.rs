@@ -52,7 +52,7 @@ pub struct FetchLimits {
     /// for so large a request, and a reader does not wait long for the next bytes.
     pub piece_bytes_max: u64,
     /// Minimum rate: the download fails if it is slower than this over 15 seconds. Default: none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub min_rate_bytes_per_second: Option<u64>,
     /// Root that the archive must have; offers with a different root are left out. Default: any.
     #[doc(hidden)]

@@ -22,7 +22,7 @@ pub struct FindOptions {
     #[setters(into)]
     pub rpc: Vec<Url>,
     /// A cluster whose public RPC server is asked too. Default: none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub cluster: Option<Cluster>,
     /// Largest age of the state at boot. Default: [`MaxAge::Default`].
     #[setters(into)]
@@ -42,7 +42,7 @@ pub struct FindOptions {
     /// some requests. Default: false.
     pub read_bank_times: bool,
     /// Genesis hash that RPC servers must have. Default: the hash of `cluster`; without a cluster, any.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub expect_genesis_hash: Option<Hash>,
 }
 

@@ -27,7 +27,7 @@ pub struct Keep {
     /// Limit on the total size in bytes. Results of `rebase` are deleted first, then archives kept
     /// only by count or age, then daily, weekly and epoch ones; oldest first within each,
     /// incremental ones before their full archive. Default: none.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub bytes_max: Option<u64>,
 }
 

@@ -50,10 +50,10 @@ pub struct CheckOptions {
     pub temporary_dir: Option<PathBuf>,
     /// Snapshot hash that the state must have. Restoring and recompressing then check the state in
     /// every mode. Default: any.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub expect_hash: Option<Hash>,
     /// Slot that the state must have. Default: any.
-    #[setters(into)]
+    #[setters(strip_option)]
     pub expect_slot: Option<u64>,
 }
 
