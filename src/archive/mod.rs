@@ -46,7 +46,7 @@ use crate::archive::encode::{FrameContent, FrameSummary, encode_frames};
 use crate::archive::layout::{FrameLink, FrameLinker, content_buffer, warn_of_unclustered};
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
-/// Settings for [`archive()`] and [`preview_archive`].
+/// Options of [`archive()`] and [`preview_archive`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ArchiveOptions {
@@ -71,7 +71,7 @@ pub struct ArchiveOptions {
 }
 
 impl ArchiveOptions {
-    /// Makes options for a full archive of the newest state: zstd level 1, one thread per core.
+    /// Creates options for a full archive of the newest state: zstd level 1, one thread per core.
     pub fn new(ledger: impl Into<LedgerPaths>) -> Self {
         Self {
             paths: ledger.into(),

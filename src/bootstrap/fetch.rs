@@ -18,7 +18,7 @@ use super::run::{World, run};
 use super::trust::{Confirmations, check_quorum};
 use crate::restore::Supply;
 
-/// Sources and settings of a fetch.
+/// Options of [`fetch()`]: sources, destination and settings.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct FetchOptions {

@@ -52,7 +52,7 @@ pub use trust::{Confirmations, Unconfirmed};
 use crate::restore::target::RestoredBytes;
 use crate::restore::{MAINNET_RATIO, Preview, RestoreReport, Supply, TargetOptions, restore_supplied};
 
-/// Sources and settings of a bootstrap.
+/// Options of [`bootstrap()`]: sources, destination and settings.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct BootstrapOptions {

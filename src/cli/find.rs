@@ -36,7 +36,7 @@ const REASONS_MAX: usize = 8;
 
 pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     let options = args.peers.find_options()?;
-    let options = options.measure_single(true).read_bank_times(true);
+    let options = options.measure_single_server(true).read_bank_times(true);
     // Many peers do not answer quickly, and such peers are useless as sources.
     let seconds = Duration::from_secs;
     let client_options = args.network.options().connect_timeout(seconds(4));

@@ -138,8 +138,8 @@ fn report_lines(report: &VerifyReport) -> Vec<String> {
     let mut lines = vec![fill("  slot {slot}[ on {base_slot}], hash {hash}")];
     for result in &report.checks {
         let name = result.check.name();
-        let text = result.skipped.clone().unwrap_or_else(|| fill(count_template(result.check)));
-        let word = match (&result.skipped, result.ok) {
+        let text = result.skip_reason.clone().unwrap_or_else(|| fill(count_template(result.check)));
+        let word = match (&result.skip_reason, result.ok) {
             (_, false) => "FAILED",
             (Some(_), true) => "skipped",
             (None, true) => "ok",
@@ -208,7 +208,7 @@ fn client_lines(report: &VerifyReport) -> Vec<String> {
 fn verdict_line(report: &VerifyReport) -> String {
     let mut unknown = Vec::new();
     for result in report.incomplete_checks() {
-        if let Some(why) = &result.skipped {
+        if let Some(why) = &result.skip_reason {
             unknown.push(format!("{} ({why})", result.check.name()));
         }
     }

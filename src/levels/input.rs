@@ -106,7 +106,7 @@ impl Input {
             }
         }
         if frames.iter().all(|frame| frame.content.is_empty()) {
-            let path = options.paths.ledger.escaped();
+            let path = options.input.ledger.escaped();
             return Err(Error::usage(format!("{path} holds nothing to measure")));
         }
         Ok(Self { kind: source.kind, total_bytes, total_frames, frames })

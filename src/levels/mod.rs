@@ -17,7 +17,6 @@ mod sample;
 mod source;
 pub(crate) mod statistics;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use derive_setters::Setters;
@@ -34,13 +33,13 @@ pub use self::statistics::Summary;
 use self::statistics::Warning;
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 
-/// Settings for the function [`measure()`].
+/// Options of [`measure()`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct MeasureOptions {
-    /// Directories of a ledger or an unpacked archive; or, in `ledger`, the path of any archive
-    /// or file.
-    pub paths: LedgerPaths,
+    /// Path of a ledger, an archive, an unpacked archive or any file. The other paths of
+    /// [`LedgerPaths`] apply only to a ledger or an unpacked archive.
+    pub input: LedgerPaths,
     /// Slot of a ledger's bank snapshot. Default: that of the newest complete one.
     #[setters(strip_option)]
     pub slot: Option<u64>,
@@ -71,10 +70,10 @@ pub struct MeasureOptions {
 }
 
 impl MeasureOptions {
-    /// Creates default settings. `input` is a ledger, an archive, an unpacked archive, or any file.
-    pub fn new(input: impl Into<PathBuf>) -> Self {
+    /// Creates options with defaults.
+    pub fn new(input: impl Into<LedgerPaths>) -> Self {
         Self {
-            paths: LedgerPaths::new(input),
+            input: input.into(),
             slot: None,
             base_slot: None,
             codecs: (1..=10).map(FrameCodec::zstd).collect(),

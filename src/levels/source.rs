@@ -67,7 +67,7 @@ impl OpenInput {
 
     /// Opens the input. An archive without an index is decoded once, to find its entries.
     pub fn open(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
-        let path = &options.paths.ledger;
+        let path = &options.input.ledger;
         let metadata = std::fs::metadata(path).or_path("read", path)?;
         if metadata.is_dir() {
             return Self::open_ledger(options, progress);
@@ -107,11 +107,11 @@ impl OpenInput {
     fn open_ledger(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
         let mut kind = InputKind::UnpackedArchive;
         let mut lock = None;
-        if !options.paths.is_unpacked_archive() {
+        if !options.input.is_unpacked_archive() {
             kind = InputKind::Ledger;
-            lock = Some(LedgerLock::acquire(&options.paths.ledger)?);
+            lock = Some(LedgerLock::acquire(&options.input.ledger)?);
         }
-        let snapshot = find_bank_snapshot(&options.paths, options.slot, options.threads)?;
+        let snapshot = find_bank_snapshot(&options.input, options.slot, options.threads)?;
         let plan_options = PlanOptions::new(options.base_slot, options.threads);
         let plan = Plan::new(snapshot, &plan_options, progress)?;
         Ok(Self {

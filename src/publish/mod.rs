@@ -49,7 +49,7 @@ pub enum Writer {
     Firedancer,
 }
 
-/// Settings for the function [`publish()`].
+/// Options of [`publish()`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct PublishOptions {
@@ -122,7 +122,7 @@ pub struct PublishOptions {
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
 impl PublishOptions {
-    /// Creates default settings, with the directory of pins next to `snapshots`.
+    /// Creates options with defaults, and with the directory of pins next to `snapshots`.
     pub fn new(snapshots: impl Into<PathBuf>, targets: impl IntoIterator<Item = Target>) -> Self {
         let snapshots = snapshots.into();
         Self {

@@ -49,7 +49,7 @@ impl SourceArgs {
     /// Returns options for reading the input with `threads` threads, holding at most `held_bytes`
     /// of it in memory.
     pub fn options(&self, threads: usize, held_bytes: u64) -> MeasureOptions {
-        let options = MeasureOptions::new("").paths(self.directories.paths(self.path()));
+        let options = MeasureOptions::new(self.directories.paths(self.path()));
         let mut options = options.sample_bytes(held_bytes).seed(self.seed).threads(threads);
         options.slot = self.slot;
         options.base_slot = self.base_slot;

@@ -53,7 +53,7 @@ fn report_text(report: &VerifyReport) -> String {
         text += &format!("  warning:{}", failure_line(warning));
     }
     for result in &report.checks {
-        if let Some(reason) = &result.skipped {
+        if let Some(reason) = &result.skip_reason {
             writeln!(text, "  {} skipped: {reason}", result.check.name()).expect("a string");
         }
     }

@@ -65,7 +65,7 @@ fn all_but_the_state_of_an_incremental_archive_alone_can_be_checked() {
         verify_options(&SnapshotClient::JUDGED_BY_DEFAULT).check(CheckOptions::default().mode(CheckMode::Frames));
     let report = slotpress_read::verify(&snapshot, &options, &NoProgress).expect("verified");
     assert!(report.ok, "{}", describe(&report));
-    let skipped = report.checks.iter().filter(|result| result.skipped.is_some()).map(|result| result.check);
+    let skipped = report.checks.iter().filter(|result| result.skip_reason.is_some()).map(|result| result.check);
     assert_eq!(skipped.collect::<Vec<_>>(), [Check::Records, Check::State]);
 }
 
@@ -156,7 +156,7 @@ fn assert_generated_chains_are_good(oracle: &Oracle) {
         });
         for report in [verify(&full, None, &[]), verify(&full, Some(&incremental), &[])] {
             assert!(report.ok, "seed {seed}: {}", describe(&report));
-            assert!(report.checks.iter().all(|check| check.skipped.is_none()));
+            assert!(report.checks.iter().all(|check| check.skip_reason.is_none()));
         }
         for ledger in [chain.clone(), chain.join("at-full")] {
             let report = verify_ledger(&ledger);

@@ -16,7 +16,7 @@ const BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Rate assumed for servers that are slower, have stalled, or refuse the request.
 const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 
-/// Measures the servers of the first `measured_max` candidates, except those in `rates`, and adds their
+/// Measures the servers of the first `measured_candidates_max` candidates, except those in `rates`, and adds their
 /// rates. A rate applies to all archives of a server. Servers are measured one after another, because they
 /// would share the bandwidth. A server that sends nothing is given the lowest rate.
 ///
@@ -26,11 +26,11 @@ pub fn measure(
     client: &Client,
     candidates: &[Candidate],
     rates: &mut BTreeMap<String, u64>,
-    measured_max: usize,
+    measured_candidates_max: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
     progress.stage(Stage::Measuring, None);
-    let measured = candidates.iter().take(measured_max);
+    let measured = candidates.iter().take(measured_candidates_max);
     for (_, remote) in measured.flat_map(Candidate::remotes) {
         let server = remote.origin();
         if rates.contains_key(&server) {

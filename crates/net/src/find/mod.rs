@@ -332,9 +332,9 @@ impl FindReport {
         // Servers that were assumed to be faster than a measured server may be slower. They are measured in
         // the next round.
         for _ in 0..MEASURE_ROUNDS_MAX {
-            if ranked.candidates.len() > 1 || options.measure_single {
+            if ranked.candidates.len() > 1 || options.measure_single_server {
                 let rates = &mut self.ranking.rates;
-                measure::measure(client, &ranked.candidates, rates, options.measured_max, progress)?;
+                measure::measure(client, &ranked.candidates, rates, options.measured_candidates_max, progress)?;
             }
             ranked = self.ranking.rank(&node);
             let is_measured = |best: &Candidate| best.remotes().all(|(_, remote)| self.ranking.rate(remote).is_some());

@@ -35,9 +35,9 @@ pub struct FindOptions {
     pub restore_bytes_per_second: u64,
     /// Number of candidates whose servers are measured, for two seconds each. A server that is not
     /// measured is assumed to send 30 MB/s, a quarter of a 1 Gbit/s line. Default: 8.
-    pub measured_max: usize,
+    pub measured_candidates_max: usize,
     /// Measures a server even if there is no other to compare it with. Default: false.
-    pub measure_single: bool,
+    pub measure_single_server: bool,
     /// Reads bank files for ages that no RPC server reports, even without a maximum age; this takes
     /// some requests. Default: false.
     pub read_bank_times: bool,
@@ -74,8 +74,8 @@ impl Default for FindOptions {
             max_age: MaxAge::Default,
             incremental: true,
             restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
-            measured_max: 8,
-            measure_single: false,
+            measured_candidates_max: 8,
+            measure_single_server: false,
             read_bank_times: false,
             expect_genesis_hash: None,
         }

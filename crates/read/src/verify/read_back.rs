@@ -76,10 +76,10 @@ impl ReadBackReport {
     fn new(report: &VerifyReport) -> Self {
         let mut checks = Vec::new();
         let mut unknown = Vec::new();
-        for CheckResult { check, skipped, .. } in &report.checks {
-            match skipped {
+        for CheckResult { check, skip_reason, .. } in &report.checks {
+            match skip_reason {
                 None => checks.push(check.name()),
-                Some(why) => unknown.push(format!("{} ({why})", check.name())),
+                Some(reason) => unknown.push(format!("{} ({reason})", check.name())),
             }
         }
         let is_state_checked = report.has_completed(Check::State);

@@ -19,7 +19,7 @@ pub struct CheckResult {
     /// True if the check found nothing wrong, as far as it went.
     pub ok: bool,
     /// Reason why the check did not complete; `None` if it did.
-    pub skipped: Option<String>,
+    pub skip_reason: Option<String>,
 }
 
 /// Report of a verification.
@@ -143,7 +143,7 @@ impl VerifyReport {
         let checks = Check::ALL.map(|check| CheckResult {
             check,
             ok: !failures.iter().any(|failure| failure.check == check),
-            skipped: skipped.get(&check).cloned(),
+            skip_reason: skipped.get(&check).cloned(),
         });
         Self {
             paths,
@@ -179,18 +179,18 @@ impl VerifyReport {
     /// Returns the checks that did not complete, without the check of frames for a ledger.
     pub fn incomplete_checks(&self) -> impl Iterator<Item = &CheckResult> {
         let applies = |result: &&CheckResult| result.check != Check::Frames || !self.is_ledger();
-        self.checks.iter().filter(|result| result.skipped.is_some()).filter(applies)
+        self.checks.iter().filter(|result| result.skip_reason.is_some()).filter(applies)
     }
 
     /// Returns the reason why the check did not complete. `None` if it did.
     #[doc(hidden)]
     pub fn skip_reason(&self, check: Check) -> Option<&str> {
         let result = self.checks.iter().find(|result| result.check == check)?;
-        result.skipped.as_deref()
+        result.skip_reason.as_deref()
     }
 
     /// True if the check was completed.
     pub fn has_completed(&self, check: Check) -> bool {
-        self.checks.iter().any(|result| result.check == check && result.skipped.is_none())
+        self.checks.iter().any(|result| result.check == check && result.skip_reason.is_none())
     }
 }
