@@ -298,7 +298,7 @@ pub mod serve {
 /// let target: Target = "s3://bucket/snapshots".parse()?;
 /// let client = Client::new(&ClientOptions::default())?;
 /// let store = Store::open(&target, &StoreOptions::default(), &client)?;
-/// let mut sink = StoreSink::new(&store, &NoProgress);
+/// let mut sink = StoreSink::new(&store);
 /// archive(&ArchiveOptions::new("/mnt/ledger"), &mut sink, &NoProgress)?;
 /// # Ok::<(), slotpress::Error>(())
 /// ```

@@ -147,7 +147,7 @@ impl NewArchive {
         progress.stage(Stage::Syncing, None);
         progress.check()?;
         Ok(Self {
-            path: sink.publish(&name.to_string())?,
+            path: sink.publish(&name.to_string(), progress)?,
             name,
             storages,
             output_bytes: written.length_bytes,
@@ -196,8 +196,8 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
     progress.steps(&steps);
     progress.detail(&planned.describe());
     progress.stage(Stage::Archiving, Some(input_bytes));
-    sink.begin(Some(&name), input_bytes, encoding.io_policy.io_hint)?;
-    let mut writer = ArchiveWriter::new(sink, codec);
+    sink.begin(Some(&name), input_bytes, encoding.io_policy.io_hint, progress)?;
+    let mut writer = ArchiveWriter::new(sink, codec, progress);
     planned.encode(planned.frames(), progress, &mut |bytes, frame| writer.write_frame(bytes, frame))?;
     let written = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
     warn_of_unclustered(written.unclustered_pieces, progress);
@@ -282,7 +282,7 @@ impl<'a> PlannedArchive<'a> {
         let workers = options.encoding.worker_count(0)?;
         let (snapshot, held) = open_snapshot(options, progress)?;
         if !options.force_base {
-            check_base(snapshot.slot, options, sink)?;
+            check_base(snapshot.slot, options, sink, progress)?;
         }
         let layout = snapshot.layout;
         let plan = plan_snapshot(snapshot, options.base_slot, options, progress)?;
@@ -369,9 +369,9 @@ fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
 /// Refuses an incremental archive unless its base is the newest full archive. Agave keeps
 /// tombstones only above the newest full archive's slot, so closed accounts could reappear on an
 /// older base. Ignores full archives at or above `slot`.
-fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()> {
+fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<()> {
     let Some(base_slot) = options.base_slot.filter(|base| *base < slot) else { return Ok(()) };
-    let in_store = sink.archives()?;
+    let in_store = sink.archives(progress)?;
     let catalog = scan_for_bases(options, sink.dir_path())?;
     let in_dirs = catalog.archives().iter().map(|archive| &archive.name);
     let is_base = |name: &&ArchiveName| name.base_slot.is_none() && name.slot < slot;

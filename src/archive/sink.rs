@@ -6,9 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-#[cfg(feature = "stores")]
-use slotpress_base::Progress;
-use slotpress_base::{Error, EscapePath, IoContext, IoHint, KeptDir, Result, SpaceWatch, StreamWriter};
+use slotpress_base::{Error, EscapePath, IoContext, IoHint, KeptDir, Progress, Result, SpaceWatch, StreamWriter};
 use slotpress_format::ArchiveName;
 use slotpress_read::{StagedFile, already_exists_error, check_output_dir};
 #[cfg(feature = "stores")]
@@ -22,7 +20,8 @@ pub trait Sink: Destination {}
 
 impl<D: Destination> Sink for D {}
 
-/// The operations of a [`Sink`]. The library does not export this trait.
+/// The operations of a [`Sink`]. The library does not export this trait. `progress` interrupts requests to a
+/// store.
 pub trait Destination {
     /// Returns the output directory; `None` for a store or a stream.
     fn dir(&self) -> Option<&KeptDir> {
@@ -40,7 +39,7 @@ pub trait Destination {
 
     /// Lists the archives in a store, one of which may be the base of an incremental archive. Lists
     /// nothing for a directory or a stream.
-    fn archives(&self) -> Result<Vec<ArchiveName>> {
+    fn archives(&self, _progress: &dyn Progress) -> Result<Vec<ArchiveName>> {
         Ok(Vec::new())
     }
 
@@ -50,7 +49,13 @@ pub trait Destination {
     }
 
     /// Begins an archive of at most about `bytes_max` bytes. A store needs its name in advance.
-    fn begin(&mut self, _name: Option<&ArchiveName>, _bytes_max: u64, _hint: IoHint) -> Result<()> {
+    fn begin(
+        &mut self,
+        _name: Option<&ArchiveName>,
+        _bytes_max: u64,
+        _hint: IoHint,
+        _progress: &dyn Progress,
+    ) -> Result<()> {
         Ok(())
     }
 
@@ -59,7 +64,7 @@ pub trait Destination {
         None
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+    fn write(&mut self, bytes: &[u8], progress: &dyn Progress) -> Result<()>;
 
     /// Writes all bytes out. A file can be read afterwards.
     fn flush(&mut self) -> Result<()> {
@@ -68,7 +73,7 @@ pub trait Destination {
 
     /// Brings the complete archive to disk and gives it its name. Returns its path; `None` for a
     /// stream.
-    fn publish(&mut self, _name: &str) -> Result<Option<PathBuf>> {
+    fn publish(&mut self, _name: &str, _progress: &dyn Progress) -> Result<Option<PathBuf>> {
         Ok(None)
     }
 }
@@ -121,7 +126,13 @@ impl Destination for DirSink {
         Ok(())
     }
 
-    fn begin(&mut self, name: Option<&ArchiveName>, _bytes_max: u64, hint: IoHint) -> Result<()> {
+    fn begin(
+        &mut self,
+        name: Option<&ArchiveName>,
+        _bytes_max: u64,
+        hint: IoHint,
+        _progress: &dyn Progress,
+    ) -> Result<()> {
         // Several runs may replace the same archive at once: the last one wins.
         let file = match name {
             Some(name) if !self.replace => {
@@ -142,7 +153,7 @@ impl Destination for DirSink {
         self.unfinished.as_ref().map(|(file, _)| file)
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, bytes: &[u8], _progress: &dyn Progress) -> Result<()> {
         let (file, writer) = self.unfinished.as_mut().ok_or_else(not_started_error)?;
         self.watch.check_before_writing(bytes.len() as u64, file.file(), self.dir.path())?;
         writer.write_all(bytes).or_path("write", file.path())
@@ -153,7 +164,7 @@ impl Destination for DirSink {
         writer.finish().or_path("write", file.path())
     }
 
-    fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {
+    fn publish(&mut self, name: &str, _progress: &dyn Progress) -> Result<Option<PathBuf>> {
         let (file, _) = self.unfinished.take().ok_or_else(not_started_error)?;
         file.replace(self.replace).publish(name).map(Some)
     }
@@ -173,7 +184,7 @@ impl<'a> StreamSink<'a> {
 }
 
 impl Destination for StreamSink<'_> {
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, bytes: &[u8], _progress: &dyn Progress) -> Result<()> {
         self.stream.write_all(bytes).or_path("write", Path::new(self.name))
     }
 
@@ -187,7 +198,6 @@ impl Destination for StreamSink<'_> {
 pub struct StoreSink<'a> {
     store: &'a Store,
     replace: bool,
-    progress: &'a dyn Progress,
     unfinished: Option<(Upload, String)>,
 }
 
@@ -197,9 +207,9 @@ const TAIL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 #[cfg(feature = "stores")]
 impl<'a> StoreSink<'a> {
-    /// Uploads into a directory or bucket. `progress` can interrupt the upload.
-    pub fn new(store: &'a Store, progress: &'a dyn Progress) -> Self {
-        Self { store, replace: false, progress, unfinished: None }
+    /// Uploads into a directory or bucket.
+    pub fn new(store: &'a Store) -> Self {
+        Self { store, replace: false, unfinished: None }
     }
 
     /// Permits replacing an archive of the same name, as [`DirSink::replace`] does.
@@ -216,12 +226,18 @@ impl Destination for StoreSink<'_> {
         Some(self.store.location_of(""))
     }
 
-    fn archives(&self) -> Result<Vec<ArchiveName>> {
-        let objects = self.store.list(self.progress)?;
+    fn archives(&self, progress: &dyn Progress) -> Result<Vec<ArchiveName>> {
+        let objects = self.store.list(progress)?;
         Ok(objects.iter().filter_map(|object| ArchiveName::parse(&object.name)).collect())
     }
 
-    fn begin(&mut self, name: Option<&ArchiveName>, bytes_max: u64, _hint: IoHint) -> Result<()> {
+    fn begin(
+        &mut self,
+        name: Option<&ArchiveName>,
+        bytes_max: u64,
+        _hint: IoHint,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         let Some(name) = name else {
             return Err(Error::usage("an archive from a stream has no name, and a store needs the name first")
                 .with_hint("use a file instead, or write into a directory"));
@@ -230,22 +246,22 @@ impl Destination for StoreSink<'_> {
         let bytes_max = bytes_max.saturating_add(bytes_max / 128).saturating_add(TAIL_BYTES_MAX);
         let headers = headers_of(name, None);
         let name = name.to_string();
-        self.unfinished = Some((self.store.upload(&name, &headers, bytes_max, self.replace, self.progress)?, name));
+        self.unfinished = Some((self.store.upload(&name, &headers, bytes_max, self.replace, progress)?, name));
         Ok(())
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.unfinished.as_mut().ok_or_else(not_started_error)?.0.write(bytes, self.progress)
+    fn write(&mut self, bytes: &[u8], progress: &dyn Progress) -> Result<()> {
+        self.unfinished.as_mut().ok_or_else(not_started_error)?.0.write(bytes, progress)
     }
 
-    fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {
+    fn publish(&mut self, name: &str, progress: &dyn Progress) -> Result<Option<PathBuf>> {
         let (mut upload, started_name) = self.unfinished.take().ok_or_else(not_started_error)?;
         if started_name != name {
             return Err(Error::damaged(format!(
                 "the archive is named {started_name}, but its content is that of {name}"
             )));
         }
-        upload.finish(self.progress)?;
+        upload.finish(progress)?;
         Ok(Some(self.store.location_of(name).into()))
     }
 }

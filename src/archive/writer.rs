@@ -1,6 +1,6 @@
 //! Writes an archive's file: frames in order, then the index with their hashes, and the seek table.
 
-use slotpress_base::{Error, Result};
+use slotpress_base::{Error, Progress, Result};
 use slotpress_format::{ArchiveRoot, END_OF_ARCHIVE_BYTES, Entry, FrameHash, Index, SeekTableItem, seek_table_frame};
 
 use crate::archive::encode::{ArchiveFormat, Codec, FrameSummary};
@@ -12,6 +12,7 @@ use crate::archive::sink::Sink;
 pub struct ArchiveWriter<'a> {
     sink: &'a mut dyn Sink,
     codec: &'a Codec,
+    progress: &'a dyn Progress,
     frames: Vec<SeekTableItem>,
     hashes: Vec<FrameHash>,
     written: WrittenArchive,
@@ -36,8 +37,8 @@ pub fn tar_stream_bytes(entries: &[Entry]) -> u64 {
 }
 
 impl<'a> ArchiveWriter<'a> {
-    pub fn new(sink: &'a mut dyn Sink, codec: &'a Codec) -> Self {
-        Self { sink, codec, frames: Vec::new(), hashes: Vec::new(), written: WrittenArchive::default() }
+    pub fn new(sink: &'a mut dyn Sink, codec: &'a Codec, progress: &'a dyn Progress) -> Self {
+        Self { sink, codec, progress, frames: Vec::new(), hashes: Vec::new(), written: WrittenArchive::default() }
     }
 
     pub fn write_frame(&mut self, bytes: &[u8], frame: &FrameSummary) -> Result<()> {
@@ -95,7 +96,7 @@ impl<'a> ArchiveWriter<'a> {
     }
 
     fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
-        self.sink.write(bytes)?;
+        self.sink.write(bytes, self.progress)?;
         self.written.length_bytes += bytes.len() as u64;
         Ok(())
     }

@@ -52,7 +52,7 @@ impl NewArchiveArgs {
         ui: &Ui,
         make: impl FnOnce(&mut dyn Sink) -> Result<R>,
     ) -> Result<Option<R>> {
-        let mut sink = output.sink(self.force, ui)?;
+        let mut sink = output.sink(self.force)?;
         let error = match make(&mut *sink) {
             Ok(report) => return Ok(Some(report)),
             // An interrupted run may fail with a broken pipe: report the interruption instead.
@@ -109,10 +109,10 @@ impl<'a> Output<'a> {
         }
     }
 
-    fn sink<'s>(&'s mut self, replace: bool, ui: &'s Ui) -> Result<Box<dyn Sink + 's>> {
+    fn sink(&mut self, replace: bool) -> Result<Box<dyn Sink + '_>> {
         Ok(match self {
             Self::Dir(dir) => Box::new(DirSink::open(dir)?.replace(replace)),
-            Self::Store(store) => Box::new(StoreSink::new(store, ui).replace(replace)),
+            Self::Store(store) => Box::new(StoreSink::new(store).replace(replace)),
             Self::Stdout(stdout) => Box::new(StreamSink::new(stdout, "standard output")),
             Self::Discard(sink) => Box::new(StreamSink::new(sink, "the output of a dry run")),
         })

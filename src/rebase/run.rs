@@ -79,7 +79,7 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
     let name = new_bank.archive_name(Some(old_bank.slot), codec.compression());
     sink.check_name(&name.to_string())?;
     progress.stage(Stage::Rebasing, Some(input_bytes));
-    sink.begin(Some(&name), unpacked_bytes, encoding.io_policy.io_hint)?;
+    sink.begin(Some(&name), unpacked_bytes, encoding.io_policy.io_hint, progress)?;
     let (entries, written) = job.write(&compared, sink)?;
     read_back(sink, &name, options, progress)?;
     let tar_bytes = tar_stream_bytes(&entries);
@@ -155,7 +155,7 @@ impl RebaseJob<'_> {
         let open = |archive: &ArchiveInput| archive.open(&encoding.io_policy);
         let new_archives: Vec<OpenArchive> = self.state.archives().rev().map(open).collect::<Result<_>>()?;
         let old_archive = open(&self.onto)?;
-        let mut writer = ArchiveWriter::new(sink, &encoding.codec);
+        let mut writer = ArchiveWriter::new(sink, &encoding.codec, self.progress);
         let workers = self.workers;
         let ahead_bytes = encoding.ahead_bytes(workers, decoding_side_bytes(encoding.frame_size_bytes))?;
         let is_input_unwanted = AtomicBool::default();

@@ -66,7 +66,7 @@ pub fn run(
         check_space(dir, source_bytes, progress)?;
     }
     let bytes_max = source_bytes.unwrap_or_default().saturating_mul(RATIO_MAX);
-    sink.begin(name.as_ref(), bytes_max, encoding.io_policy.io_hint)?;
+    sink.begin(name.as_ref(), bytes_max, encoding.io_policy.io_hint, progress)?;
     job.announce_steps(&input, workers);
     let state = checks_state.then(|| job.begin_state_check(&input, sink.dir_path())).transpose()?;
     let (decoded, written) = job.write(&mut input, sink, workers, state.as_ref(), is_input_unwanted)?;
@@ -106,7 +106,7 @@ impl RecompressJob<'_> {
         is_input_unwanted: &AtomicBool,
     ) -> Result<(DecodedSource, WrittenArchive)> {
         let encoding = &self.options.encoding;
-        let mut writer = ArchiveWriter::new(sink, &encoding.codec);
+        let mut writer = ArchiveWriter::new(sink, &encoding.codec, self.progress);
         let read = |frames: &mut FrameFiller<'_>, read_progress: &dyn Progress| {
             decode(self, input, frames, workers, state, read_progress)
                 .map_err(|error| error.with_place_if_damaged(input.path().escaped()))
