@@ -43,7 +43,7 @@ impl ArchiveCopy {
         if let Ok(parent) = rustix::fs::stat(parent_path).map(FileStat::from) {
             // Agave downloads archives to the subdirectory `remote`.
             let remote = rustix::fs::statat(dir, REMOTE_DIR, AtFlags::empty()).map(FileStat::from);
-            if parent.is_same(&dir_stat) || remote.is_ok_and(|remote| parent.is_same(&remote)) {
+            if parent.is_same_file(&dir_stat) || remote.is_ok_and(|remote| parent.is_same_file(&remote)) {
                 return Ok(None);
             }
         }

@@ -1,6 +1,5 @@
 //! Reads items that are not in the page cache before the workers need them. The number of concurrent
-//! disk requests then does not depend on the number of workers, and no worker waits for the disk
-//! while another item is ready.
+//! disk requests then does not depend on the number of workers, and workers seldom wait for the disk.
 //!
 //! Workers read items in the page cache themselves. The first item that is not in the page cache starts the
 //! reading threads. A thread takes a free buffer before it takes an item. Therefore, the number of buffers
@@ -34,8 +33,8 @@ pub struct ItemReader<'a, T> {
     /// Reads an item into a buffer, whose content it replaces.
     pub read: &'a (dyn Fn(&T, &mut Vec<u8>) -> Result<()> + Sync),
     pub item_bytes_max: u64,
-    /// Limit on the bytes that are read ahead, in addition to [`AHEAD_BYTES_MAX`]. If it is too small
-    /// for one item, nothing is read ahead.
+    /// Limit on the bytes that are read ahead; a limit above [`AHEAD_BYTES_MAX`] has no effect. If it is
+    /// too small for one item, nothing is read ahead.
     pub ahead_bytes_max: u64,
 }
 
@@ -51,8 +50,8 @@ impl<T> AheadItem<'_, T> {
         &self.item
     }
 
-    /// Moves the bytes that were read ahead into `buffer`. Returns false if the item was not
-    /// read ahead.
+    /// Moves the bytes that were read ahead into `buffer`. Returns false, and may leave arbitrary bytes
+    /// in `buffer`, if the item was not read ahead.
     pub fn take_bytes(&mut self, buffer: &mut Vec<u8>) -> bool {
         let Some(mut lent_buffer) = self.lent_buffer.take() else { return false };
         std::mem::swap(&mut lent_buffer.bytes, buffer);
@@ -82,7 +81,7 @@ struct LentBuffer {
 
 impl Drop for LentBuffer {
     fn drop(&mut self) {
-        // Fails if the reading threads have ended.
+        // Cannot fail: the queue keeps a receiver, and the channel has room for all buffers.
         let _ = self.free_tx.send(std::mem::take(&mut self.bytes));
     }
 }
@@ -95,7 +94,7 @@ struct TakenItem<T> {
     is_read: bool,
 }
 
-/// Calls `work` with an iterator over the items in order. `work` reads each item by
+/// Calls `work` with an iterator over the items in order. `work` reads each item with
 /// [`AheadItem::read`]. The iterator returns an error only if a thread panics, or cannot be started.
 ///
 /// # Errors
@@ -154,8 +153,8 @@ struct ItemsInOrder<'s, 'e, I, T> {
     /// Sender for the reading threads; `None` once they are started.
     taken_tx: Option<Sender<Result<TakenItem<T>>>>,
     taken_rx: Receiver<Result<TakenItem<T>>>,
-    /// Items that arrived before their turn, each at its number modulo the length. Their numbers
-    /// differ by less than the length.
+    /// Items that arrived before their turn, each at its number modulo the vector's length. Their numbers
+    /// differ by less than that length.
     early: Vec<Option<TakenItem<T>>>,
     next: usize,
 }
@@ -287,15 +286,15 @@ mod tests {
         }
     }
 
-    /// All reading threads read cold items at the same time, although there is one worker. The
-    /// worker reads the other items.
+    /// All reading threads read cold items at the same time, although there is only one worker. The worker
+    /// itself reads items that are in the page cache.
     #[test]
-    fn a_disk_gets_several_requests() {
+    fn a_disk_receives_several_requests_at_once() {
         let all_reading = Barrier::new(READERS);
         let ahead = AtomicUsize::new(0);
         let read = |item: &u64, buffer: &mut Vec<u8>| {
             if std::thread::current().name() == Some(READER_NAME) {
-                // Passes only when all reading threads read.
+                // Returns only when all reading threads are reading.
                 all_reading.wait();
                 ahead.fetch_add(1, SeqCst);
             }

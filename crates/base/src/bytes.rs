@@ -32,7 +32,7 @@ pub fn average_rate(bytes: u64, time: Duration) -> u64 {
     scaled_bytes.checked_div(time.as_nanos().max(1_000_000)).and_then(|rate| rate.try_into().ok()).unwrap_or(u64::MAX)
 }
 
-/// Returns the length of a range; 0 if it ends before it begins.
+/// Returns the length of a range, or 0 if it ends before it begins.
 pub fn range_bytes(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
 }

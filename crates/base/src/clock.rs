@@ -1,8 +1,8 @@
 //! Reads the system's clock, which may be wrong by any amount, even before 1970 or centuries ahead,
 //! and may jump.
 //!
-//! Durations are measured by [`Instant`](std::time::Instant) wherever that is possible. The clock
-//! is used only for times that are shown, or stored for later runs.
+//! Durations are measured with [`Instant`](std::time::Instant) wherever that is possible. The clock is
+//! used only for times that are shown or stored, and for ages.
 
 use std::time::{Duration, SystemTime};
 

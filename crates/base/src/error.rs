@@ -25,7 +25,7 @@ pub enum ErrorKind {
     Failed,
     /// There is not enough space (exit code 1): the file system is full or nearly full, a quota is used up,
     /// or the output would not fit, which is often known before a byte is written. Free some space,
-    /// or choose another directory. The next call continues with bytes that were fetched.
+    /// or choose another directory. The next call continues with the bytes that were fetched.
     NoSpace,
     /// Another process uses what is needed (exit code 1): a validator runs on the ledger, another
     /// run holds the lock of a directory or of a download, something listens at the address. Wait
@@ -38,12 +38,12 @@ pub enum ErrorKind {
     /// The arguments contradict each other, or the files to which they refer (exit code 2). The
     /// same call always fails.
     Usage,
-    /// An archive or a ledger is damaged, or is not what its name says (exit code 3). Take it from
-    /// another source. `verify::Failure::from_error` has the broken rule, entry and account, and
-    /// [`Error::offset_bytes`] the place in the file, as far as they are known.
+    /// An archive or a ledger is damaged, or is not what its name says (exit code 3). Get it from
+    /// another source. As far as they are known, `verify::Failure::from_error` returns the broken rule,
+    /// entry and account, and [`Error::offset_bytes`] the place in the file.
     Damaged,
     /// The archive is valid, but Agave does not load it (exit code 1): only Firedancer does, or Agave
-    /// does not read its compression. Take another archive, or recompress this one.
+    /// does not read its compression. Use another archive, or recompress this one.
     Unsupported,
     /// The network or a server failed (exit code 4). The same call may succeed later. It continues
     /// with the bytes that have arrived.
@@ -54,8 +54,8 @@ pub enum ErrorKind {
     /// The archive does not exist, or no longer does (exit code 6): validators delete old ones.
     /// List the archives again.
     Missing,
-    /// The caller asked to stop, by [`Progress::is_interrupted`](crate::Progress::is_interrupted)
-    /// or a [`CancelToken`](crate::CancelToken) (exit code 130). The next call continues with bytes
+    /// The caller asked to stop, with [`Progress::is_interrupted`](crate::Progress::is_interrupted)
+    /// or a [`CancelToken`](crate::CancelToken) (exit code 130). The next call continues with the bytes
     /// that were fetched.
     Interrupted,
 }
@@ -193,7 +193,7 @@ impl Error {
         let open_error = Self::io("open", path, error);
         match error.kind() {
             io::ErrorKind::NotFound => Self { kind: ErrorKind::Missing, ..open_error }
-                .with_hint("validators delete old archives: list the directory again for those that exist now"),
+                .with_hint("validators delete old archives: list the directory again to see those that exist now"),
             _ => open_error,
         }
     }
@@ -226,7 +226,7 @@ impl Error {
     }
 
     /// Prepends a place if the error is of [`ErrorKind::Damaged`] or [`ErrorKind::Unsupported`].
-    /// Other errors name their path already.
+    /// Other errors already name their path.
     #[must_use]
     pub fn with_place_if_damaged(self, place: impl fmt::Display) -> Self {
         if matches!(self.kind, ErrorKind::Damaged | ErrorKind::Unsupported) { self.with_place(place) } else { self }
@@ -256,7 +256,8 @@ fn copy_error(error: &io::Error) -> io::Error {
     }
 }
 
-/// Returns the text of an I/O error. Leaves out "(os error 2)", which means nothing to an operator.
+/// Returns the text of an I/O error. Text of the operating system becomes lower case, and loses
+/// "(os error 2)", which means nothing to an operator.
 fn text_without_code(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {

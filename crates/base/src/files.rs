@@ -13,9 +13,9 @@ use crate::{Error, EscapePath, IoContext, Result};
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// The file cannot be opened, or is a directory, pipe or device. Opening a pipe does not block.
+/// The file cannot be opened, or is a directory, pipe or device.
 pub fn open_file(path: &Path) -> Result<File> {
-    // Non-blocking, so that opening a pipe does not wait; regular files ignore the flag.
+    // With `NONBLOCK`, opening a pipe does not wait for a writer. Regular files ignore the flag.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     require_regular(rustix::fs::open(path, flags, Mode::empty()).or_path("open", path)?.into(), path)
 }
@@ -30,7 +30,7 @@ pub fn read_at_most(file: impl Read, bytes_max: u64, path: &Path) -> Result<Vec<
     Ok(bytes)
 }
 
-/// Returns the directory of a path: `.` for a name alone.
+/// Returns the parent directory of a path, or `.` if the path has none, as a file name alone.
 pub fn parent_dir(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -39,7 +39,7 @@ pub(crate) fn require_regular(file: File, path: &Path) -> Result<File> {
     if file.metadata().or_path("read", path)?.is_file() { Ok(file) } else { Err(not_a_file_error(path)) }
 }
 
-/// Makes the error for a directory, a pipe or a device where a file is read.
+/// Makes the error for a path that leads to a directory, pipe or device instead of a regular file.
 pub fn not_a_file_error(path: &Path) -> Error {
     Error::failed(format!("{} is not a file", path.escaped()))
         .with_hint("a regular file is needed there, not a directory, pipe or device")

@@ -2,7 +2,7 @@
 //! to the open descriptor. If the directory's path later leads to a different directory, for example
 //! through a symbolic link, that directory is never touched.
 //!
-//! A name is a single path component. Symbolic links are followed only in the path by which a directory
+//! A name is a single path component. Symbolic links are followed only in the path with which a directory
 //! is first opened.
 
 use std::ffi::{OsStr, OsString};
@@ -37,7 +37,7 @@ impl AsFd for KeptDir {
     }
 }
 
-/// State of a file, or of a symbolic link itself. It differs once the file is replaced, cut off or written
+/// State of a file, or of a symbolic link itself. It changes when the file is replaced, truncated or written
 /// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
@@ -63,12 +63,12 @@ pub fn modified_ns(stat: &Stat) -> u64 {
 }
 
 impl FileStat {
-    /// Reads the state of a file, following symbolic links; `None` if that fails.
+    /// Reads the state of a file, following symbolic links. Returns `None` if that fails.
     pub fn read(path: &Path) -> Option<Self> {
         rustix::fs::stat(path).ok().map(Self::from)
     }
 
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 }
@@ -115,7 +115,7 @@ impl KeptDir {
         Ok(Arc::new(dir))
     }
 
-    /// Returns the path by which the directory was opened, for messages and for later runs.
+    /// Returns the path with which the directory was opened, for messages and for later runs.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -125,7 +125,7 @@ impl KeptDir {
         self.path.join(name.as_ref())
     }
 
-    /// Returns the identity of the directory itself.
+    /// Returns the state of the directory itself.
     ///
     /// # Errors
     /// The disk fails.
@@ -137,12 +137,12 @@ impl KeptDir {
     /// True if this directory is `ancestor`, or is below it.
     ///
     /// # Errors
-    /// A parent directory cannot be read.
+    /// A parent directory cannot be opened, or there are more than 2,048 of them.
     pub fn is_within(&self, ancestor: &FileStat) -> Result<bool> {
         let mut stat = self.stat()?;
         let mut dir: Option<OwnedFd> = None;
         for _ in 0..DEPTH_MAX {
-            if stat.is_same(ancestor) {
+            if stat.is_same_file(ancestor) {
                 return Ok(true);
             }
             let child = dir.as_ref().map_or(self.dir.as_fd(), AsFd::as_fd);
@@ -151,7 +151,7 @@ impl KeptDir {
                 .or_path("open a parent directory of", &self.path)?;
             let parent_stat =
                 FileStat::from(rustix::fs::fstat(&parent).or_path("open a parent directory of", &self.path)?);
-            if parent_stat.is_same(&stat) {
+            if parent_stat.is_same_file(&stat) {
                 return Ok(false);
             }
             stat = parent_stat;
@@ -167,12 +167,12 @@ impl KeptDir {
     /// The path leads elsewhere, or nowhere.
     pub fn check_path(&self) -> Result<()> {
         match rustix::fs::stat(&self.path).map(FileStat::from) {
-            Ok(stat) if stat.is_same(&self.stat()?) => Ok(()),
+            Ok(stat) if stat.is_same_file(&self.stat()?) => Ok(()),
             _ => Err(changed_error(&self.path)),
         }
     }
 
-    /// Returns the identity, kind and length of a file, or `None` if the name is not in use.
+    /// Returns the state of the file with this name, or `None` if the name is not in use.
     ///
     /// # Errors
     /// The disk fails; the name is invalid.
@@ -189,7 +189,7 @@ impl KeptDir {
     /// Opens a subdirectory. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// The file of this name is not a directory, or cannot be read.
+    /// The file with this name is not a directory, or cannot be read.
     pub fn open_dir(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
         let name = name.as_ref();
         let is_link = |stat: FileStat| stat.kind == FileType::Symlink;
@@ -199,7 +199,7 @@ impl KeptDir {
             Err(Errno::NOTDIR | Errno::LOOP) if self.stat_entry(name)?.is_some_and(is_link) => {
                 let path = self.path_of(name).escaped();
                 Err(Error::failed(format!("{path} is a symbolic link, which is not followed here"))
-                    .with_hint("put a directory in its place; one of another disk can be mounted there"))
+                    .with_hint("replace the link with a directory; to use another disk, mount it there"))
             }
             Err(error) => Err(Error::io("open", &self.path_of(name), &error.into())),
         }
@@ -223,7 +223,8 @@ impl KeptDir {
                 Owner::from_dir(self)?.apply_to(&created, created.path())?;
                 Ok(created)
             }
-            // It existed, or another process has just created it. `open_dir` reports anything else.
+            // The directory existed, or another process has just created it. `open_dir` fails if the name
+            // belongs to another kind of file.
             Err(error) => match self.stat_entry(name)? {
                 Some(_) => self.open_dir(name)?.ok_or_else(|| changed_error(&self.path_of(name))),
                 None => Err(error),
@@ -234,7 +235,7 @@ impl KeptDir {
     /// Creates and opens a subdirectory.
     ///
     /// # Errors
-    /// The name is taken; the disk fails; another process moved the new directory.
+    /// The name is taken; the disk fails; another process moved or filled the new directory.
     pub fn create_dir(&self, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
         // The umask reduces this mode.
@@ -243,8 +244,8 @@ impl KeptDir {
             .and_then(|name| rustix::fs::mkdirat(&self.dir, name, mode))
             .or_path("create", &self.path_of(name))?;
         let created = self.open_dir(name)?.ok_or_else(|| changed_error(&self.path_of(name)))?;
-        // Another process could have put a directory with files in its place. The owner proves
-        // nothing: on some mounts, a new file does not belong to the user who creates it.
+        // Another process could have replaced the new directory with one that contains files. The owner
+        // proves nothing: on some mounts, a new file does not belong to the user who creates it.
         if created.names()?.is_empty() { Ok(created) } else { Err(changed_error(&created.path)) }
     }
 
@@ -279,7 +280,7 @@ impl KeptDir {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// The file is missing, or is not a regular file.
+    /// The file cannot be opened, or is not a regular file.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
         let path = self.path_of(&name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -287,7 +288,7 @@ impl KeptDir {
         require_regular(file.into(), &path)
     }
 
-    /// Renames `from` in this directory to `to` in `to_dir`. Replaces a file of that name.
+    /// Renames `from` in this directory to `to` in `to_dir`. Replaces an existing file.
     ///
     /// # Errors
     /// The rename fails.
@@ -303,8 +304,8 @@ impl KeptDir {
         let from = check_name(&from)?;
         let to = check_name(&to)?;
         match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
-            // Some file systems (NFS, old overlays) lack the flag. A hard link refuses an existing
-            // name, too.
+            // Some file systems (NFS, old overlays) lack the flag. Creating a hard link also fails if the
+            // new name is taken.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 rustix::fs::linkat(&self.dir, from, &self.dir, to, AtFlags::empty())?;
                 rustix::fs::unlinkat(&self.dir, from, AtFlags::empty())
@@ -316,7 +317,7 @@ impl KeptDir {
     /// Moves a file to a name in another directory, and checks that it is the file `expected`.
     ///
     /// # Errors
-    /// The rename fails; or another file had the name, and was moved back.
+    /// The rename fails, or another file had the name. That file is moved back if possible.
     pub fn move_checked(
         &self,
         from: impl AsRef<OsStr>,
@@ -328,7 +329,7 @@ impl KeptDir {
         let to = to.as_ref();
         self.rename(from, to_dir, to).or_path("move a file to", &to_dir.path_of(to))?;
         let moved = to_dir.stat_entry(to)?;
-        if moved.is_some_and(|moved| moved.is_same(expected)) {
+        if moved.is_some_and(|moved| moved.is_same_file(expected)) {
             return Ok(());
         }
         let _ = to_dir.rename(to, self, from);
@@ -391,7 +392,7 @@ pub fn random_name(prefix: &str) -> OsString {
     format!("{prefix}{:016x}", crate::random::from_system()).into()
 }
 
-/// Makes the error for a path at which another process has put another file.
+/// Makes the error for a path at which another process has replaced the file.
 pub fn changed_error(path: &Path) -> Error {
     Error::failed(format!("{} was replaced a moment ago: another process is changing this directory", path.escaped()))
         .with_hint("make sure that only you can write to it, and to the directories above it")
@@ -451,7 +452,7 @@ mod tests {
         fs::set_permissions(top.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
         std::thread::scope(|scope| {
             let make = || {
-                // SAFETY: the call changes only the owner of files that this thread creates.
+                // SAFETY: a number is passed, and the call affects only this thread.
                 unsafe { libc::setfsuid(12_345) };
                 KeptDir::open(top.path()).expect("opened").create_dir("made").map(drop)
             };

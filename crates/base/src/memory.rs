@@ -61,7 +61,7 @@ fn tightest_group_limit(root: &Path) -> Option<MemoryLimit> {
     limits.min_by_key(|limit| limit.left_bytes)
 }
 
-/// Returns the lower limit of one control group. A process beyond `memory.max` is killed; a process
+/// Returns the lower of a control group's two limits. A process beyond `memory.max` is killed; a process
 /// beyond `memory.high` is slowed down.
 fn group_limit(dir: &Path) -> Option<MemoryLimit> {
     let read = |name: &str| fs::read_to_string(dir.join(name)).ok();

@@ -1,5 +1,4 @@
-//! Runs work on all cores, with results in order and memory bounded, for archiving, restoring
-//! and measuring.
+//! Runs work on several threads, in bounded memory, and passes on the results in order.
 //!
 //! Each worker takes the next item, processes it into an output buffer, and sends the buffer to the
 //! calling thread, which puts the results in order. A worker takes a free buffer before it takes an
@@ -58,7 +57,7 @@ where
         });
         drop((free_rx, done_tx));
         let result = started.and_then(|()| catch_panic(|| order_results(&done_rx, &free_tx, buffers, on_result)));
-        // After an error, this wakes waiting workers. Otherwise they have ended already.
+        // After an error, this wakes waiting workers. Otherwise they have already ended.
         drop((done_rx, free_tx));
         result
     })
@@ -121,7 +120,7 @@ fn order_results<U>(
     buffers: usize,
     on_result: &mut dyn FnMut(&[u8], U) -> Result<()>,
 ) -> Result<()> {
-    // Each item holds a buffer until its turn, so the numbers of these items differ by less than
+    // Each item that waits here keeps its buffer, so the numbers of waiting items differ by less than
     // `buffers`.
     let mut early: Vec<Option<FinishedItem<U>>> = (0..buffers).map(|_| None).collect();
     let mut next = 0;

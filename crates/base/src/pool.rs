@@ -1,11 +1,11 @@
-//! Starts rayon pools of the size that the caller allows. rayon's global pool, which uses every core, is
-//! never used.
+//! Starts rayon pools of the size that the caller allows. slotpress never uses rayon's global pool, which
+//! has a thread for every core.
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::{Result, spawn_error};
 
-/// Starts a pool of `threads` threads, or of one if `threads` is 0. Starting takes tens of microseconds.
+/// Starts a pool of `threads` threads, or of one thread if `threads` is 0.
 ///
 /// # Errors
 /// A thread cannot be started.

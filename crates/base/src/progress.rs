@@ -23,7 +23,7 @@ pub enum Stage {
     Checking,
     /// The accounts of two states are compared.
     Comparing,
-    /// An archive is copied into the directory of snapshots.
+    /// An archive is copied into the snapshots directory.
     Copying,
     /// Storages or records are counted by size.
     Counting,
@@ -39,7 +39,7 @@ pub enum Stage {
     Measuring,
     /// Bank snapshot and storages are found and listed.
     Planning,
-    /// Records of accounts are read.
+    /// The input, or a chosen part of it, is read.
     Reading,
     /// An incremental archive is written on a different base.
     Rebasing,
@@ -55,11 +55,11 @@ pub enum Stage {
     Searching,
     /// Files are sent to a store.
     Sending,
-    /// Versions of accounts that do not fit in memory are sorted.
+    /// Versions of accounts are sorted, to find the superseded ones.
     Sorting,
     /// Superseded records are subtracted from the hash of the state.
     Subtracting,
-    /// Frames of an archive are listed, to take a sample.
+    /// An archive is decoded to find its entries, before a sample is taken.
     Surveying,
     /// Written files are synced to the disk.
     Syncing,
@@ -140,7 +140,7 @@ pub enum ProgressEvent<'a> {
         /// Bytes written. Operations that only read count decompressed bytes.
         output: u64,
     },
-    /// State of a download that is read while it arrives, about twice a second.
+    /// State of a download that is read while it arrives. Sent about twice a second.
     Arriving(Arriving<'a>),
     /// A line that says what is going to happen.
     Status(&'a str),
@@ -166,7 +166,7 @@ pub struct Arriving<'a> {
 /// Receives the events of long operations, and decides when they stop. Implement one of the
 /// methods, or both.
 pub trait Progress: Sync {
-    /// Receives an event. Many threads call this, and it must be fast.
+    /// Receives an event. Many threads call this method, so it must be fast.
     fn event(&self, event: ProgressEvent<'_>) {
         let _ = event;
     }
@@ -272,8 +272,8 @@ where
     }
 }
 
-/// Stops an operation when the token or a clone of it is cancelled, from any thread. Ignores all
-/// events; [`CancelToken::with`] combines it with another [`Progress`].
+/// Stops an operation when any thread cancels the token or a clone of it. Ignores all events;
+/// [`CancelToken::with`] combines the token with another [`Progress`].
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 
@@ -283,18 +283,18 @@ impl CancelToken {
         self.0.store(true, Relaxed);
     }
 
-    /// True once the token is cancelled.
+    /// True once the token is canceled.
     pub fn is_cancelled(&self) -> bool {
         self.is_interrupted()
     }
 
-    /// Forwards events to `progress`, and also stops the operation when this token is cancelled.
+    /// Forwards events to `progress`, and also stops the operation when this token is canceled.
     pub fn with<'a>(&'a self, progress: &'a dyn Progress) -> impl Progress + 'a {
         Forward::until(progress, || self.is_interrupted())
     }
 }
 
-/// A token that is cancelled while the flag is true. A signal handler may set the flag.
+/// A token that is canceled while the flag is true. A signal handler may set the flag.
 impl From<Arc<AtomicBool>> for CancelToken {
     fn from(flag: Arc<AtomicBool>) -> Self {
         Self(flag)

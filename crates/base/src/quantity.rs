@@ -1,5 +1,5 @@
 //! Text of quantities for all commands: sizes and rates in binary units, times, ratios, percentages,
-//! counts. Measured numbers have three or four significant digits, because more digits are noise.
+//! counts. Measured numbers are rounded to a few significant digits, because more digits are noise.
 //! JSON and CSV contain exact numbers.
 
 use std::time::{Duration, SystemTime};
@@ -74,14 +74,13 @@ impl TimeUnit {
         shorter_units.into_iter().find(|unit| seconds / unit.seconds < 999.5).unwrap_or(SECOND)
     }
 
-    /// Returns the unit for a column with this time, small enough to leave two or three digits to a
-    /// time that is ten times shorter.
+    /// Returns the unit for a column of times around this one. Times up to ten times as long are shown
+    /// as numbers below 1000.
     pub fn for_column(seconds: f64) -> Self {
         Self::for_seconds(seconds * 10.0)
     }
 
-    /// Formats a time, `12.3 ms`: three significant digits, but no more decimals than fit into
-    /// seven characters.
+    /// Formats a time in this unit: `12.3 ms`, `0.06 ms`, `0.050 s`.
     pub fn show(self, seconds: f64) -> String {
         let value = seconds / self.seconds;
         match self.symbol {
@@ -128,7 +127,7 @@ pub fn count_of(items: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(items), if items == 1 { "" } else { "s" })
 }
 
-/// Formats three significant digits, or the whole integer part: `1.00`, `12.3`, `1234`.
+/// Formats a number with at least three digits and at most two decimals: `0.05`, `12.3`, `1234`.
 pub fn significant(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude < 9.995 => format!("{value:.2}"),
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_counts_are_shown_in_full() {
+    fn durations_and_counts_are_formatted() {
         let shown = [0.336, 12.34, 250.0, 3725.0].map(|seconds| duration(Duration::from_secs_f64(seconds)));
         assert_eq!(shown, ["0.34 s", "12.3 s", "4 min 10 s", "1 h 02 min"]);
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);

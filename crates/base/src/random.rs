@@ -1,8 +1,8 @@
-//! Reproducible pseudo-random numbers, the same on every platform; and random numbers of the system.
+//! Reproducible pseudo-random numbers, the same on every platform, and random numbers from the system.
 //!
 //! The generator is SplitMix64 (Steele, Lea, Flood 2014): a few multiplications for 8 bytes, and
-//! any state is a good seed. Most streams yield only a few numbers, and seeding the generator of a
-//! crate would take longer than drawing these numbers.
+//! any state is a good seed. Most streams yield only a few numbers, and seeding another crate's
+//! generator would take longer than drawing these numbers.
 
 /// Increment of the state: 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -12,8 +12,8 @@ use serde_json::ser::Formatter;
 /// Limit on the characters of foreign text that a message quotes.
 pub const QUOTED_CHARS_MAX: usize = 200;
 
-/// True for characters that a terminal would interpret: control characters, and changes of
-/// text direction.
+/// True for characters that a terminal would interpret: control characters, line separators, and
+/// changes of text direction.
 fn is_control(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -71,7 +71,7 @@ impl Formatter for Escaping {
     }
 }
 
-/// Shows paths in messages. [`Path::display`] would print control characters, which any file name
+/// Shows paths in messages. [`Path::display`] would print control characters, which a file name
 /// may contain.
 pub trait EscapePath {
     /// Returns the path as text. Bytes that are not UTF-8 become U+FFFD, and control characters
@@ -85,7 +85,7 @@ impl<P: AsRef<Path> + ?Sized> EscapePath for P {
     }
 }
 
-/// Returns the first characters of a text. If more follow, the last one is `…`.
+/// Returns a text of at most `chars_max` characters. The last one is `…` if the text was longer.
 pub fn truncate(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_string(),
@@ -145,7 +145,7 @@ mod tests {
     proptest::proptest! {
         /// Any text survives a JSON parser, and the line needs no more escaping.
         #[test]
-        fn json_is_json(text in "[\\x00-\u{a0}\u{2020}-\u{2070}\u{fffd}x\\\\\"]{0,40}") {
+        fn json_can_be_parsed_and_printed(text in "[\\x00-\u{a0}\u{2020}-\u{2070}\u{fffd}x\\\\\"]{0,40}") {
             let line = json(&text);
             proptest::prop_assert_eq!(serde_json::from_str::<String>(&line).ok(), Some(text));
             proptest::prop_assert_eq!(escape(&line), line.as_str());

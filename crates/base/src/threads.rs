@@ -1,7 +1,7 @@
-//! Starts threads. If a thread cannot be started or panics, the caller gets an [`Error`], and never
+//! Starts threads. If a thread cannot be started or panics, the caller receives an [`Error`], and never
 //! waits forever.
 //!
-//! Threads for which others wait do their work in [`catch_panic`].
+//! Threads that others wait for do their work in [`catch_panic`].
 //! [`start_pool`](crate::start_pool) starts the threads of parallel iterators.
 
 use std::any::Any;
@@ -13,13 +13,13 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::{Error, Result};
 
-/// Returns the number of threads that can run at the same time on this machine. It is the default
-/// of all options for threads.
+/// Returns the number of threads of this process that can run at the same time. It is the default of all
+/// options for threads.
 pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Limit on the number of threads. A larger number is probably a typing error.
+/// Limit on the number of threads. A larger number is probably a typo.
 pub const THREADS_MAX: usize = 1024;
 
 /// Limit on the characters of a panic's message in an error.
@@ -97,9 +97,9 @@ pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
     (0..count).try_for_each(|_| spawn(scope, new_worker()).map(drop))
 }
 
-/// Marks a place where a test can make a thread panic. The environment variable `FAULTS_PANIC_AT`
-/// is `place`, or `place:N` for the Nth time that any thread reaches it. Does nothing in
-/// release builds.
+/// Marks a place where a test can make a thread panic. The test sets the environment variable
+/// `FAULTS_PANIC_AT` to `place`, or to `place:N` for the Nth time that any thread reaches the place. Does
+/// nothing in release builds.
 #[inline]
 pub fn panic_point(place: &str) {
     if cfg!(debug_assertions)

@@ -115,7 +115,7 @@ impl NetError {
             }
             Some(_) => {
                 let why = format!("no trusted connection: {why}");
-                return Self::new(NetErrorKind::Tls, url, why).with_hint(hint::GIVE_CA_FILE);
+                return Self::new(NetErrorKind::Tls, url, why).with_hint(hint::PASS_CA_FILE);
             }
             None => {}
         }

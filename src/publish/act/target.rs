@@ -69,7 +69,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             // remove them too.
             remove_stale_files(dir)?;
             let stat = dir.stat()?;
-            if last_dir.replace(stat).is_some_and(|last| !last.is_same(&stat)) {
+            if last_dir.replace(stat).is_some_and(|last| !last.is_same_file(&stat)) {
                 opened.change_pending_deletes(BTreeSet::clear)?;
                 opened.report_failure(changed_error(dir.path()));
             }

@@ -66,9 +66,9 @@ pub fn cached_pages(file: &File, range: &Range<u64>) -> Option<u64> {
 }
 
 /// Returns for each page of a range whether it is in the page cache, or `None` if the file cannot be
-/// mapped. The range must begin at a page.
+/// mapped. The range must begin at a page boundary.
 ///
-/// Linux reports this only to users who own the file or may write it. For others, every page counts
+/// Linux reports this only to users who own the file or may write to it. To others, it reports every page
 /// as resident.
 pub fn resident_pages(file: &File, range: &Range<u64>) -> Option<Vec<bool>> {
     let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
@@ -103,8 +103,8 @@ pub fn start_write_back(file: &File, range: &Range<u64>) -> io::Result<()> {
 /// Writes a range to disk, and waits until it is written.
 ///
 /// # Errors
-/// The disk failed. The error must be returned: the kernel reports it once, and a later `fsync`
-/// would not.
+/// The disk failed. The caller must not ignore the error: the kernel reports it only once, so a later
+/// `fsync` would succeed.
 pub fn write_back(file: &File, range: &Range<u64>) -> io::Result<()> {
     const WAIT: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     sync_file_range(file, range, libc::SYNC_FILE_RANGE_WRITE | WAIT)

@@ -114,8 +114,8 @@ impl DirectFile {
         }
     }
 
-    /// False if the file system still filled the page cache when a range was read or written. Looks at
-    /// the page cache only after the first request to a file system.
+    /// False if the file system still filled the page cache when a range was read or written. Examines the
+    /// page cache only after the first request to a file system.
     pub fn has_bypassed_cache(&self, range: &Range<u64>) -> bool {
         if let Some(is_supported) = known_support(self.device) {
             return is_supported;
@@ -128,18 +128,18 @@ impl DirectFile {
         is_supported
     }
 
-    fn fill(&self, buffer: &mut [u8], buf: &mut [u8], offset: u64) -> io::Result<bool> {
+    fn fill(&self, aligned: &mut [u8], buf: &mut [u8], offset: u64) -> io::Result<bool> {
         let mut filled = 0;
         while filled < buf.len() {
             let position = offset + filled as u64;
             let skipped = position as usize % ALIGNMENT_BYTES;
             let unfilled = &mut buf[filled..];
             let request_bytes = (skipped + unfilled.len()).next_multiple_of(ALIGNMENT_BYTES).min(REQUEST_BYTES);
-            let read = match self.file.read_at(&mut buffer[..request_bytes], position - skipped as u64) {
+            let read = match self.file.read_at(&mut aligned[..request_bytes], position - skipped as u64) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 read => read?,
             };
-            let Some(wanted) = buffer[..read].get(skipped..).filter(|wanted| !wanted.is_empty()) else {
+            let Some(wanted) = aligned[..read].get(skipped..).filter(|wanted| !wanted.is_empty()) else {
                 return Ok(false);
             };
             let length = wanted.len().min(unfilled.len());

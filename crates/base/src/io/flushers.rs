@@ -14,7 +14,7 @@ use super::calls::start_write_back;
 use super::writer::write_out;
 use crate::{Error, IoContext, Result, ThreadPool, catch_panic, panic_point, start_pool};
 
-/// Number of threads. One thread submits a file, so several keep the queues of a fast disk full.
+/// Number of threads. Each submits one range at a time, so several threads keep a fast disk busy.
 const THREADS: usize = 4;
 
 /// Largest result of [`flusher_memory_bytes`]: enough for a fast disk.
@@ -80,7 +80,7 @@ impl State {
 }
 
 impl Shared {
-    /// Submits a range to the disk. Waits for older ranges if the disk's queue is long enough.
+    /// Submits a range to the disk. Then, while too much is in the disk's queue, waits for older ranges.
     fn submit(&self, written: WrittenRange) {
         let submitted = catch_panic(|| {
             panic_point("flusher");
@@ -121,7 +121,8 @@ impl Shared {
 }
 
 impl Flushers {
-    /// Starts the threads. At most about `bytes_max` bytes are handed over and not yet dropped.
+    /// Starts the threads, unless the page cache is left to the kernel. At most about `bytes_max` bytes are
+    /// handed over and not yet dropped.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -130,10 +131,10 @@ impl Flushers {
         Ok(Self { pool, shared: Arc::new(Shared { bytes_max, state: Mutex::default(), changed: Condvar::new() }) })
     }
 
-    /// Takes over a range that was written. Waits if there are too many bytes already.
+    /// Takes over a range that was written. Waits while too many bytes are not yet dropped.
     ///
     /// # Errors
-    /// The disk failed to write this or an older range.
+    /// The disk failed to write an earlier range.
     pub fn add(&self, file: File, path: PathBuf, range: Range<u64>) -> Result<()> {
         let pool = if range.is_empty() { None } else { self.pool.as_ref() };
         let Some(pool) = pool else { return Ok(()) };
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn less_memory_is_a_smaller_limit() {
+    fn less_memory_means_a_smaller_limit() {
         assert_eq!([0, 8 << 20, 1 << 30].map(flusher_memory_bytes), [0, 1 << 20, FLUSHED_BYTES_MAX]);
     }
 }

@@ -1,5 +1,5 @@
-//! Reduces the impact on a machine that runs a validator: its pages stay in the page cache, its
-//! disk is not flooded, and its cores are left alone.
+//! Reduces the impact on a machine that runs a validator: the validator's pages stay in the page cache, its
+//! disk is not flooded, and its threads run first.
 //!
 //! Commands pass an [`IoPolicy`]. [`residency`] decides which pages to drop, and [`pace`] limits the
 //! rate of reading. [`direct`] bypasses the page cache. [`writer`] writes one new file, [`flushers`]
@@ -36,7 +36,7 @@ const WATCH_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum IoHint {
-    /// Drops pages that were not in the page cache before, after reading or writing them.
+    /// After reading or writing pages, drops those that were not in the page cache before.
     #[default]
     Gentle,
     /// Leaves the page cache to the kernel.
@@ -146,8 +146,8 @@ impl IoHint {
         RangeReader { file, cold, direct: None }
     }
 
-    /// Prepares to read a range of a file of the given length by [`RangeReader::read_exact_at`]. If
-    /// hardly any page of the range is in the page cache, the range is read without it.
+    /// Prepares to read a range of a file of the given length with [`RangeReader::read_exact_at`]. If hardly
+    /// any page of the range is in the page cache, the range is read directly where that is supported.
     pub fn open_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
         let cold = self.find_cold(file, range, file_bytes);
         let direct =
@@ -165,8 +165,8 @@ impl IoHint {
     }
 
     /// Records which pages of files are in the page cache; dropping the result drops all other pages of
-    /// the files. Meant for files that are read repeatedly, or by code without this policy. Skips
-    /// missing files, and files of more than 16 GiB.
+    /// the files. Meant for files that are read repeatedly, or by code without this policy. Skips files
+    /// that cannot be opened, and files of more than 16 GiB.
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> PageCacheWatch {
         if self == Self::None {
             return PageCacheWatch::default();
@@ -190,7 +190,7 @@ impl IoHint {
     }
 
     /// Writes the files of a new directory to disk and drops their pages. Ignores errors, because the
-    /// code that made the files syncs them.
+    /// code that wrote the files syncs them.
     pub fn write_out_dir(self, dir: &Path) {
         if self == Self::None {
             return;

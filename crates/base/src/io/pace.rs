@@ -1,4 +1,4 @@
-//! Limits the rate of reading by a token bucket that all workers share.
+//! Limits the rate of reading with a token bucket that all workers share.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::{Progress, progress};
 
-/// Smallest accepted rate in bytes per second; a lower one is probably a typing error.
+/// Smallest accepted rate in bytes per second; a lower one is probably a typo.
 pub const RATE_MIN: u64 = 64 * 1024;
 
 /// Time for which a bucket saves up unused rate: the largest burst after a pause.
@@ -90,8 +90,8 @@ mod tests {
                 taken += bytes;
                 let allowed = (released + BURST).as_secs_f64() * rate as f64;
                 prop_assert!(taken as f64 <= allowed * 1.000_001 + 50.0, "{taken} bytes by {released:?}");
-                // No wait is too long: it ends at the latest after the idle time so far, and the
-                // time that the bytes take at this rate.
+                // No wait is too long: each ends at the latest after the idle time so far plus the time
+                // that the bytes take at this rate.
                 idle += now.saturating_sub(earned);
                 let cost = taken as f64 / rate as f64;
                 prop_assert!(released.as_secs_f64() <= idle.as_secs_f64() + cost + 1e-6);

@@ -11,8 +11,8 @@ const BEST_EFFORT: u32 = 2;
 const IDLE: u32 = 3;
 const LOWEST_LEVEL: u32 = 7;
 
-/// Sets the niceness of the calling thread and of threads that it starts later. From 1 upwards, their
-/// I/O also has the lowest best-effort priority; at [`NICENESS_MAX`], I/O is done only if no other
+/// Sets the niceness of the calling thread and of threads that it starts later, unless `niceness` is 0.
+/// Their I/O then has the lowest best-effort priority; at [`NICENESS_MAX`], I/O is done only if no other
 /// process waits for the disk.
 ///
 /// Linux keeps both priorities per thread, so call this before starting other threads. Disks

@@ -9,7 +9,8 @@ use rustix::fs::{Advice, fadvise};
 
 use super::calls::{cached_pages, page_bytes, resident_pages};
 
-/// Limit on the bytes of a file that are mapped at a time to examine pages. It bounds the table.
+/// Limit on the bytes of a file that are mapped at a time to examine pages. It bounds the memory for the
+/// state of these pages.
 const MAP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// A range counts as not cached if at most one in this number of pages is in the page cache.
@@ -20,14 +21,14 @@ const PAGES_PER_CACHED_PAGE_MIN: u64 = 16;
 pub struct ColdPages {
     runs: Vec<Range<u64>>,
     /// True if hardly any page of the range was in the page cache. A few may be there because a header
-    /// was read. They are ignored: if the rest were read through the page cache, too, the kernel
+    /// was read. They are ignored: if the rest were also read through the page cache, the kernel
     /// would read ahead, and later ranges would seem to be cached.
     pub is_nearly_all: bool,
 }
 
 impl ColdPages {
-    /// Examines a range of a file of the given length before it is read. Makes one system call, or
-    /// more if the range is partly resident.
+    /// Examines a range of a file of the given length before it is read. One system call suffices if the
+    /// kernel supports `cachestat`, and either all pages are in the page cache or none.
     pub fn find(file: &File, range: &Range<u64>, file_bytes: u64) -> Self {
         let page_bytes = page_bytes();
         let inner = inner_pages(range, file_bytes, page_bytes);
@@ -47,7 +48,7 @@ impl ColdPages {
         Self { runs: widen(runs, &inner, &outer), is_nearly_all }
     }
 
-    /// Asks the kernel to read the range now. Turns read-ahead off, which would leave pages beyond the
+    /// Asks the kernel to read these pages now. Turns read-ahead off, which would leave pages beyond the
     /// range in the page cache.
     pub fn prefetch(&self, file: &File) {
         if self.runs.is_empty() {
@@ -69,8 +70,8 @@ impl ColdPages {
 }
 
 /// Returns the pages that are examined, which are those inside the range. The first and last page may
-/// be shared with neighbouring ranges, and be resident only because another worker reads these ranges.
-/// They are treated like the inner page next to them, which may be wrong for one page.
+/// be shared with neighboring ranges, and be resident only because another worker reads those ranges.
+/// Each is treated like the inner page next to it, which may be wrong for that one page.
 fn inner_pages(range: &Range<u64>, file_bytes: u64, page_bytes: u64) -> Range<u64> {
     let outer = outer_pages(range, page_bytes);
     let start = range.start.next_multiple_of(page_bytes);
@@ -129,7 +130,7 @@ mod tests {
     const PAGE: u64 = 4096;
 
     #[test]
-    fn shared_pages_follow_their_neighbours() {
+    fn shared_pages_follow_their_neighbors() {
         assert_eq!(inner_pages(&(0..10_000), 10_000, PAGE), 0..12_288, "a whole file");
         assert_eq!(inner_pages(&(100..10_000), 20_000, PAGE), 4096..8192, "inside a file");
         assert_eq!(inner_pages(&(100..200), 20_000, PAGE), 0..4096, "less than a page");
@@ -155,7 +156,7 @@ mod tests {
             prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
         }
 
-        /// The pages of all pieces cover the file, wherever it is cut. If all are cold, all are dropped.
+        /// The pages of all pieces cover the file, wherever it is cut.
         #[test]
         fn pieces_cover_the_file(cuts in proptest::collection::btree_set(1u64..100_000, 0..8)) {
             let ends = cuts.iter().copied().chain([100_000]);

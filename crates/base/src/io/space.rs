@@ -27,7 +27,7 @@ impl Space {
     /// Reads the free space at a directory.
     ///
     /// # Errors
-    /// The directory cannot be opened, or the file system does not report it.
+    /// The directory cannot be opened, or the file system does not report its free space.
     pub fn new(dir: &Path, needed_bytes: u64) -> Result<Self> {
         Self::in_dir(&KeptDir::open(dir)?, needed_bytes)
     }
@@ -35,7 +35,7 @@ impl Space {
     /// Reads the free space at an open directory.
     ///
     /// # Errors
-    /// The file system does not report it.
+    /// The file system does not report its free space.
     #[doc(hidden)]
     pub fn in_dir(dir: &KeptDir, needed_bytes: u64) -> Result<Self> {
         let path = dir.path();
@@ -62,8 +62,8 @@ impl Space {
 /// use it.
 const RESERVED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// Bytes written between two checks: many enough to make checks cheap, and few enough to keep the
-/// space free.
+/// Bytes written between two checks: enough to make checks cheap, and few compared with the space that
+/// must stay free on a large disk.
 const CHECK_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Checks the free space while files are written. Neither the length of a new archive nor the unpacked size

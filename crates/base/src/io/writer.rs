@@ -106,8 +106,8 @@ impl<F: Borrow<File>> StreamWriter<F> {
         Ok(())
     }
 
-    /// Writes the collected bytes, waits until all bytes are on disk, and drops them from the page
-    /// cache.
+    /// Writes the collected bytes, waits until all bytes are on disk, and drops them from the page cache.
+    /// Does nothing with [`IoHint::None`].
     ///
     /// # Errors
     /// The disk fails, or is full.

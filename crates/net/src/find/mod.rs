@@ -308,7 +308,7 @@ impl FindReport {
         let hint = if self.refused.iter().any(|refused| refused.is_stale) {
             hint::RAISE_MAX_AGE
         } else if self.refused.iter().any(|refused| refused.reason.ends_with(UNKNOWN_AGE)) {
-            hint::GIVE_RPC
+            hint::PASS_RPC
         } else if self.refused.len() > REASONS_MAX {
             hint::USE_FIND_JSON
         } else {

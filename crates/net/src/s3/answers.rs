@@ -131,7 +131,7 @@ fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
 
 fn no_credentials_error(url: &Url) -> NetError {
     let why = "no credentials: neither the environment, nor the profile, nor the machine's metadata service has any";
-    NetError::new(NetErrorKind::Denied, url, why).with_hint(hint::GIVE_CREDENTIALS)
+    NetError::new(NetErrorKind::Denied, url, why).with_hint(hint::SET_CREDENTIALS)
 }
 
 fn contains(bytes: &[u8], wanted: &[u8]) -> bool {

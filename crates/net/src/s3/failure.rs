@@ -117,7 +117,7 @@ pub fn parse_refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Re
              signatures are valid for 15 minutes",
             clock_skew.as_secs().div_ceil(60)
         )),
-        NetErrorKind::Denied => error.with_hint(hint::GIVE_CREDENTIALS),
+        NetErrorKind::Denied => error.with_hint(hint::SET_CREDENTIALS),
         NetErrorKind::Full => error.with_hint("raise the quota, or delete what is not needed"),
         NetErrorKind::Forbidden => error.with_hint(match region {
             Some(region) => format!("the bucket is in a different region: AWS_REGION={region}"),

@@ -65,7 +65,7 @@ impl DirLocks {
     /// See [`add`](Self::add).
     pub fn lock(&self, dir: &Arc<KeptDir>) -> Result<Self> {
         let stat = dir.stat()?;
-        if self.0.iter().any(|held| held.stat.is_same(&stat)) {
+        if self.0.iter().any(|held| held.stat.is_same_file(&stat)) {
             return Ok(Self::default());
         }
         let path = dir.path().escaped();

@@ -119,7 +119,7 @@ impl StagedFile {
     pub fn reopen(&self) -> Result<File> {
         let file = self.dir.open_file(&self.name)?;
         let found = FileStat::from(rustix::fs::fstat(&file).or_path("read", &self.path)?);
-        if found.is_same(&self.stat) { Ok(file) } else { Err(changed_error(&self.path)) }
+        if found.is_same_file(&self.stat) { Ok(file) } else { Err(changed_error(&self.path)) }
     }
 
     pub fn path(&self) -> &Path {
@@ -166,7 +166,7 @@ impl StagedFile {
     }
 
     fn has_name(&self, name: &OsStr) -> Result<bool> {
-        Ok(self.dir.stat_entry(name)?.is_some_and(|found| found.is_same(&self.stat)))
+        Ok(self.dir.stat_entry(name)?.is_some_and(|found| found.is_same_file(&self.stat)))
     }
 }
 

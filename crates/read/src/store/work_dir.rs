@@ -97,7 +97,7 @@ pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, check: &mut dyn FnMut(&
         let is_ours = try_lock(&dir).or_path("lock", dir.path())? == LockAttempt::Acquired;
         // The run may have moved the directory to its final place since it was opened here.
         let opened = dir.stat()?;
-        if is_ours && parent.stat_entry(name)?.is_some_and(|found| found.is_same(&opened)) {
+        if is_ours && parent.stat_entry(name)?.is_some_and(|found| found.is_same_file(&opened)) {
             check(&dir)?;
             let action = "remove what a killed run left in";
             remove_contents(dir.as_fd(), DEPTH_MAX).or_path(action, dir.path())?;

@@ -64,7 +64,7 @@ impl Publishable for PartialFile {
         })?;
         let file = FileStat::from(rustix::fs::fstat(&self.file).or_path("read", &final_path)?);
         let entry = self.dir.stat_entry(name)?;
-        if !entry.is_some_and(|entry| entry.is_same(&file)) {
+        if !entry.is_some_and(|entry| entry.is_same_file(&file)) {
             return Err(changed_error(&final_path));
         }
         self.dir.sync()?;
