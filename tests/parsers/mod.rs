@@ -67,7 +67,7 @@ fn the_seeds_break_all_demands_within_reach() {
     let mut demands: Vec<Demand> = bank.expect("a bank file").breaches.iter().map(|breach| breach.demand).collect();
     demands.sort_unstable_by_key(|demand| *demand as u8);
     demands.dedup();
-    assert_eq!(demands, [Demand::NoStake, Demand::FiredancerLimit]);
+    assert_eq!(demands, [Demand::VoteAccountStake, Demand::FiredancerLimit]);
     let in_corpus = fs::read("fuzz/corpus/bank_file/seed-3").expect("read");
     assert!(in_corpus == *file, "the corpus has a different seed: run seeds_for_fuzzing with FUZZ_SEEDS=fuzz/corpus");
 }

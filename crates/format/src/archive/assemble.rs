@@ -17,13 +17,13 @@ pub struct FrameAssembler {
 pub type OnFrame<'a> = dyn FnMut(Vec<u8>) -> Result<Vec<u8>> + 'a;
 
 impl FrameAssembler {
-    /// Makes frames of at most `frame_size_bytes` tar bytes. `buffer` is used for the first one.
+    /// Makes frames of at most `frame_size_bytes` tar bytes. The first frame is written into `buffer`.
     pub fn new(frame_size_bytes: u64, buffer: Vec<u8>) -> Self {
         Self { frame_size_bytes: to_usize(frame_size_bytes), frame: buffer }
     }
 
     /// Writes an entry's header. If the whole entry does not fit into the current frame, starts a
-    /// new one.
+    /// new frame.
     pub fn begin(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
         self.make_room(entry.tar_bytes(), on_frame)?;
         self.append(&entry.header(), on_frame)

@@ -125,11 +125,14 @@ impl Entry {
         let (type_flags, bytes_max) = if kind.is_dir() { (&b"5"[..], 0) } else { (&b"0\0"[..], ENTRY_BYTES_MAX) };
         let type_flag = header.entry_type().as_byte();
         if !type_flags.contains(&type_flag) {
-            return Err(entry_error(&format!("is of kind {:?}, which it must not be", char::from(type_flag))));
+            return Err(entry_error(&format!(
+                "has type {:?}, which no entry with this path has",
+                char::from(type_flag)
+            )));
         }
         let has_split_path = header.as_ustar().is_some_and(|header| header.prefix.first() != Some(&0));
         if has_split_path || array_at::<MAGIC_AT, 5, _>(block) != *b"ustar" {
-            return Err(entry_error("has a header of a kind that no snapshot has"));
+            return Err(entry_error("has a header in a format that no snapshot uses"));
         }
         match header.entry_size() {
             Ok(content_bytes) if content_bytes <= bytes_max => Ok(Self { kind, content_bytes }),
@@ -275,9 +278,9 @@ mod tests {
         assert_eq!(error_of("version", b'0', ENTRY_BYTES_MAX), "");
         assert!(error_of("version", b'0', ENTRY_BYTES_MAX + 1).contains("claims"));
         assert!(error_of("snapshots/", b'5', 1).contains("claims"));
-        assert!(error_of("snapshots/", b'0', 0).contains("is of kind"));
+        assert!(error_of("snapshots/", b'0', 0).contains("has type"));
         for type_flag in [b'1', b'2', b'5', b'L', b'K', b'x', b'g', b'S', b'3', b'7'] {
-            assert!(error_of("version", type_flag, 0).contains("is of kind"), "{:?}", char::from(type_flag));
+            assert!(error_of("version", type_flag, 0).contains("has type"), "{:?}", char::from(type_flag));
         }
         assert!(error_of("a\nb", b'0', 0).contains("the entry \"ab\" has no place"));
     }

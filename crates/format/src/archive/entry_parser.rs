@@ -185,7 +185,7 @@ impl EntryParser {
             self.is_from_firedancer |= self.entry_count == 0 && is_firedancer_header(block);
             self.entry_count = self.entry_count.saturating_add(1);
             if self.entry_count > ENTRIES_MAX {
-                return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which no client reads")));
+                return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which Agave refuses")));
             }
             on_event(TarEvent::Begin(entry))?;
             self.continue_content(entry, 0, on_event)?;

@@ -27,7 +27,7 @@ pub struct FrameSpan {
 /// Cuts entries into frames, given their lengths in the tar stream. The result depends only on the
 /// lengths and the frame size.
 ///
-/// A frame takes as many whole entries as fit. An entry that is larger than a frame starts a new frame
+/// A frame contains as many whole entries as fit. An entry that is larger than a frame starts a new frame
 /// and is cut at the frame size. Its last part shares a frame with the entries after it.
 pub struct FrameCutter<I> {
     entry_lengths: Enumerate<I>,

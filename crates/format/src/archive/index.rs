@@ -4,7 +4,7 @@
 //! With the hashes, a client checks each frame as it arrives, and needs to trust only one hash, the
 //! [`ArchiveRoot`](crate::ArchiveRoot). With the entries and the seek table, a reader can extract one storage from
 //! an archive of 110 GB, and workers unpack frames independently. The entries are only a hint: readers
-//! check everything that they decode against the tar headers.
+//! compare each tar header that they decode with them.
 //!
 //! `docs/format.md` describes the layout.
 
@@ -29,7 +29,7 @@ pub const INDEX_FRAME_BYTES_MAX: u64 = 384 * 1024 * 1024;
 /// Maximum length of `writer` and of `settings`, which users see.
 const TEXT_BYTES_MAX: usize = 255;
 
-/// Compression level. It is a fast one, because the index is small.
+/// Compression level. It is a fast one, because the index is a small part of the archive.
 const LEVEL: i32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,8 +15,8 @@ pub const UNPACKED_BYTES_MAX: u64 = 4 << 40;
 /// status cache take about 1 GB.
 pub const ENTRY_BYTES_MAX: u64 = STORAGE_BYTES_MAX;
 
-/// Largest window that Agave allows for a frame, as a power of two: the default of the zstd library
-/// (`ZSTD_WINDOWLOG_LIMIT_DEFAULT`).
+/// Largest window that Agave allows for a frame that is not a single segment, as a power of two: the default
+/// of the zstd library (`ZSTD_WINDOWLOG_LIMIT_DEFAULT`).
 pub const AGAVE_WINDOW_LOG_MAX: u32 = 27;
 
 pub const AGAVE_WINDOW_BYTES_MAX: u64 = 1 << AGAVE_WINDOW_LOG_MAX;

@@ -8,8 +8,8 @@ pub const LISTING_PATH: &str = "/api/v1/archives";
 /// Relative reference from the list to the directory of the archives.
 pub const ARCHIVES_FROM_LISTING: &str = "../../";
 
-/// File that `publish` writes beside the archives, for clients that poll. It has the form of the
-/// list, and holds only the newest pair.
+/// File that `publish` writes beside the archives, for clients that poll. It has the form of the list, but
+/// contains only the newest full archive and the newest incremental archive on it.
 pub const LATEST_JSON: &str = "latest.json";
 
 /// Path that redirects to the newest full archive, whatever its compression. Validators redirect from

@@ -4,7 +4,7 @@ use slotpress_base::{Error, Result};
 
 pub const ZSTD_MAGIC: u32 = 0xFD2F_B528;
 
-/// First magic number of skippable frames. The next 15 numbers are magic numbers of skippable frames, too.
+/// First of the 16 consecutive magic numbers of skippable frames.
 pub const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
 
 /// Length of a skippable frame's magic and length fields.

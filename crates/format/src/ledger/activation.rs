@@ -88,7 +88,7 @@ impl DelegatedStake {
         if rules.epoch <= self.deactivation_epoch {
             return activated;
         }
-        // If the history does not reach back to this epoch, the stake has ended.
+        // If the history does not reach back to the deactivation epoch, the stake has ended.
         if !rules.history.contains_key(&self.deactivation_epoch) {
             return 0;
         }
@@ -104,7 +104,7 @@ impl DelegatedStake {
         if self.activation_epoch == self.deactivation_epoch || rules.epoch <= self.activation_epoch {
             return 0;
         }
-        // If the history does not reach back to this epoch, all of the stake is in effect.
+        // If the history does not reach back to the activation epoch, all of the stake is in effect.
         if !rules.history.contains_key(&self.activation_epoch) {
             return self.lamports;
         }

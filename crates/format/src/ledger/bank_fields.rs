@@ -1,5 +1,5 @@
-//! The fields of a bank file that reports show. They do not include its long lists, or the lattice
-//! hash, which the snapshot hash represents.
+//! The fields of a bank file that reports show. They include neither the long lists nor the lattice hash,
+//! which the snapshot hash represents.
 
 use serde::Serialize;
 use slotpress_base::text;
@@ -31,7 +31,7 @@ pub struct BankFields {
     pub capitalization_lamports: u64,
     /// Number of transactions since genesis.
     pub transaction_count: u64,
-    /// All hard forks up to this bank.
+    /// All hard forks that the bank file lists.
     pub hard_forks: Vec<HardFork>,
 }
 

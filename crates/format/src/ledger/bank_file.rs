@@ -26,10 +26,9 @@ use crate::{
 
 #[derive(Clone, Debug, Default)]
 pub struct BankFile {
-    /// Blockhashes that transactions may still use. The newest one is the blockhash of the bank's own
-    /// block.
+    /// The newest blockhash, which is that of the bank's own block, and its time.
     pub blockhashes: BlockhashQueue,
-    /// Bank hash. It covers parent, signatures, blockhash and accounts.
+    /// Bank hash. It covers the parent, the number of signatures, the blockhash, accounts and hard forks.
     pub hash: Hash,
     pub parent_hash: Hash,
     pub parent_slot: u64,
@@ -56,7 +55,7 @@ pub struct BankFile {
     pub ns_per_slot: u128,
     pub slots_per_year: f64,
     pub epoch_schedule: EpochSchedule,
-    /// Number of slots before the start of an epoch at which its leaders become known.
+    /// Leaders of an epoch are known this many slots before the epoch starts.
     pub leader_schedule_slot_offset: u64,
     /// True if epochs start short and grow.
     pub warmup: bool,
@@ -67,7 +66,7 @@ pub struct BankFile {
     pub storage_count: u64,
     /// Slot of the accounts database. It equals the bank's slot, but no client checks this.
     pub accounts_slot: u64,
-    /// Lattice hash over all accounts. Every version since 3.0 writes it.
+    /// Lattice hash over all accounts. Agave has written it since 3.0.
     pub lattice_hash: LatticeHash,
     pub block_id: Option<Hash>,
     pub breaches: Vec<Breach>,
@@ -80,11 +79,10 @@ pub struct BankFile {
 /// Leader of the bank's slot, computed from the stakes of its epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScheduledLeader {
-    /// The leader was not computed: slot 0 has no leader, and epochs with too many voters or slots are
-    /// left out.
+    /// The leader was not computed, because slot 0 has no leader, or the epoch has too many voters or slots.
     #[default]
     Unknown,
-    /// The file has no positive stakes of this epoch, or their sum overflows a `u64`.
+    /// The file has no positive stake for this epoch, or the sum of the stakes overflows a `u64`.
     NoStake,
     Node(Address),
 }
@@ -191,7 +189,7 @@ impl EpochSchedule {
     }
 }
 
-/// The epoch of a slot, and the number of slots of the epoch before this slot.
+/// The epoch of a slot, and the slot's index in the epoch.
 struct EpochPosition {
     epoch: u64,
     slot_index: u64,
@@ -226,8 +224,8 @@ pub enum BankStakes {
     Skip,
 }
 
-/// Like [`parse_bank_file`], but if a field after the lattice hash is invalid, returns the bank and the
-/// error, because Agave ignores faults there.
+/// Like [`parse_bank_file`], but if the block id is truncated or bytes follow it, returns both the bank and
+/// the error, because Agave ignores these faults.
 pub fn parse_bank_file_lenient<R: BufRead>(
     mut reader: FieldReader<R>,
     on_storage: &mut OnStorage<'_>,
@@ -373,8 +371,8 @@ fn read_accounts_fields<R: BufRead>(
     Ok(())
 }
 
-/// Parses the fields after the accounts database. If a field after the lattice hash is invalid, returns the
-/// error inside `Ok`, because Agave ignores such faults.
+/// Parses the fields after the accounts database. If the block id is truncated or bytes follow it, returns
+/// the error inside `Ok`, because Agave ignores these faults.
 fn read_extra_fields<R: BufRead>(reader: &mut FieldReader<R>, bank: &mut BankFile) -> Result<Option<Error>> {
     reader.skip(8)?; // lamports per signature
     if reader.flag("the incremental persistence")? {
@@ -398,7 +396,7 @@ fn read_extra_fields<R: BufRead>(reader: &mut FieldReader<R>, bank: &mut BankFil
     bank.lattice_hash = if reader.remaining() > 0 && reader.flag("the lattice hash")? {
         LatticeHash::from_bytes(&reader.array::<LATTICE_HASH_BYTES>()?)
     } else {
-        return Err(Error::damaged("the bank file holds no accounts lattice hash")
+        return Err(Error::damaged("the bank file has no accounts lattice hash")
             .with_hint("it was written by a validator older than Agave 3.0; archive it with that version"));
     };
     // Files of Agave up to 4.0 end here.
@@ -415,7 +413,7 @@ fn read_extra_fields<R: BufRead>(reader: &mut FieldReader<R>, bank: &mut BankFil
 /// before (`MINIMUM_SLOTS_PER_EPOCH` in the `solana-epoch-schedule` crate).
 const WARMUP_SLOTS: u64 = 32;
 
-/// Limit on the slots of an epoch for which leaders are computed. Clusters have 432,000.
+/// Limit on the slots of an epoch for which leaders are computed. Clusters have 432,000 in an epoch.
 const SLOTS_PER_EPOCH_MAX: u64 = 16 * 1024 * 1024;
 
 /// Parses the stakes of an epoch, and returns a vote account that Agave cannot parse.
@@ -432,7 +430,7 @@ fn read_epoch_stakes<R: BufRead>(
         return Err(reader.damage_error(format!("epoch stakes of unknown kind {kind}")));
     }
     let destination = if epoch == *epochs_with_leaders.start() {
-        // If an epoch occurs twice, the later one counts.
+        // If an epoch occurs twice, its later voters are used.
         voters.clear();
         StakesDestination::Voters(voters)
     } else {
@@ -449,7 +447,7 @@ fn read_epoch_stakes<R: BufRead>(
     if let Some(account) = stakes.account_without_stake
         && epoch == *epochs_with_leaders.end()
     {
-        reader.record_breach(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
+        reader.record_breach(Some(account), Demand::VoteAccountStake, format_args!("stake in epoch {epoch}"), 0);
     }
     skip_nodes_and_voters(reader)?;
     Ok(stakes.invalid_vote_account)

@@ -25,7 +25,7 @@ pub struct BankHashParts<'a> {
     /// Blockhash of the block itself. It is the newest blockhash in the blockhash queue.
     pub last_blockhash: Hash,
     pub lattice_hash: &'a LatticeHash,
-    /// Hard forks since the parent, from [`count_hard_forks`].
+    /// Result of [`count_hard_forks`] for this bank.
     pub hard_fork_count: u64,
 }
 
@@ -44,7 +44,7 @@ impl BankHashParts<'_> {
     }
 }
 
-/// Counts the hard forks after the parent's slot, up to and including the bank's own.
+/// Sums the counts of the hard forks after the parent's slot, up to and including the bank's own slot.
 pub fn count_hard_forks(hard_forks: &[HardFork], parent_slot: u64, slot: u64) -> u64 {
     let forks_between = hard_forks.iter().filter(|fork| parent_slot < fork.slot && fork.slot <= slot);
     forks_between.fold(0, |sum, fork| sum.wrapping_add(fork.count))

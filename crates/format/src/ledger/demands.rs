@@ -1,12 +1,12 @@
-//! Demands of clients on the values of fields in bank file and status cache. docs/snapshot-format.md
-//! lists all demands.
+//! Demands of clients on the values of fields in the bank file and the status cache.
+//! docs/snapshot-format.md lists all demands.
 
 use crate::Address;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// Every vote account in the stakes of the newest epoch whose leaders are known has stake.
-    NoStake,
+    VoteAccountStake,
     /// An epoch's stakes have no more vote accounts than Firedancer allows.
     VoteAccountLimit,
     FiredancerLimit,

@@ -126,7 +126,8 @@ pub const SNAPSHOT_VERSION: &str = "1.2.0";
 /// `agave-snapshots`).
 pub const VERSION_BYTES_MAX: usize = 8;
 
-/// True if a version file has the known version. Clients ignore white space around it too.
+/// True if a version file has the known version. Like Agave, ignores white space around it; Firedancer
+/// refuses a version with a line end.
 pub fn is_known_version(content: &[u8]) -> bool {
     content.len() <= VERSION_BYTES_MAX
         && std::str::from_utf8(content).is_ok_and(|version| version.trim() == SNAPSHOT_VERSION)
@@ -140,7 +141,7 @@ pub fn read_version(path: &Path) -> Result<Vec<u8>> {
 /// `threads` threads. The caller must hold the lock of a validator's ledger.
 ///
 /// # Errors
-/// There is no complete bank snapshot, or one of its storages is missing.
+/// There is no complete bank snapshot, one of its storages is missing, or its files contradict each other.
 pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
     let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
@@ -169,8 +170,8 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
         .with_hint(hint::NEWER_LAYOUT));
     }
     snapshot.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
-    let mut neighbours = snapshot.storages.iter().zip(snapshot.storages.iter().skip(1));
-    if let Some((first, second)) = neighbours.find(|(first, second)| first.slot == second.slot) {
+    let mut neighbors = snapshot.storages.iter().zip(snapshot.storages.iter().skip(1));
+    if let Some((first, second)) = neighbors.find(|(first, second)| first.slot == second.slot) {
         return Err(Error::damaged(format!(
             "slot {} has two storages, {} and {}; a snapshot has one per slot",
             first.slot, first.id, second.id
@@ -274,7 +275,7 @@ fn find_complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
             "{} holds no bank snapshot: its snapshots/ is empty or missing",
             snapshots_dir.escaped()
         ))
-        .with_hint("pass the validator's ledger directory; where the validator runs with --snapshots, pass that too"));
+        .with_hint("pass the validator's ledger directory; if the validator runs with --snapshots, pass that too"));
     }
     let candidates = slot.map_or(slots, |slot| vec![slot]);
     for slot in &candidates {
@@ -309,7 +310,7 @@ fn read_layout(path: &Path) -> Result<Layout> {
             "{} says {version:?}, which is not a layout that slotpress knows (2.x, 3.x, 4.0, 5.0)",
             path.escaped()
         ))
-        .with_hint("recompress the archives that the validator writes itself")),
+        .with_hint("recompress the validator's own archives")),
     }
 }
 
@@ -320,7 +321,7 @@ fn open_unpacked_archive(dir: &Path, slot: Option<u64>, threads: usize) -> Resul
         (None, [only]) => *only,
         _ => {
             return Err(Error::failed(format!(
-                "{} looks like an unpacked archive, but its snapshots/ holds {}",
+                "{} looks like an unpacked archive, but its snapshots/ contains these slots: {}",
                 dir.escaped(),
                 format_slots(&slots)
             ))

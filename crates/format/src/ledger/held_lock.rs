@@ -62,7 +62,7 @@ impl std::fmt::Display for LockHolder {
 pub enum LockState {
     Free,
     Held(LockHolder),
-    /// The system does not provide the state.
+    /// The system does not report the state.
     Unknown,
 }
 
@@ -77,7 +77,7 @@ pub fn ledger_lock_state(ledger: &Path) -> LockState {
 }
 
 /// Finds the process that has locked an open file. Returns `None` if there is none, or if the system does
-/// not provide it.
+/// not report it.
 pub fn lock_holder(file: &impl AsFd) -> Option<LockHolder> {
     match lock_state(file) {
         Some(LockState::Held(holder)) => Some(holder),
@@ -140,8 +140,8 @@ fn parse_lock(line: &str) -> Option<LockLine> {
     Some(LockLine { device, inode, pid })
 }
 
-/// Returns the device number in a line of `mountinfo`, if the line describes `mount`: `27 1 254:0
-/// / / rw,relatime - ext4 /dev/vda rw`.
+/// Returns the device number in a line of `mountinfo`, if the line describes `mount`:
+/// `27 1 254:0 / / rw,relatime - ext4 /dev/vda rw`.
 fn parse_mount(line: &str, mount: &str) -> Option<Device> {
     let mut fields = line.split_ascii_whitespace();
     if fields.next()? != mount {

@@ -2,8 +2,8 @@
 //! bank file that names a different leader.
 //!
 //! The rule (`solana-leader-schedule` crate): vote accounts with stake are sorted by stake, then by
-//! address, both descending. For every four slots of the epoch, one vote account is drawn in
-//! proportion to its stake, by ChaCha20 seeded with the epoch.
+//! address, both descending. For every four slots of the epoch, one vote account is drawn with a
+//! probability in proportion to its stake, using ChaCha20 seeded with the epoch.
 
 use std::cmp::Reverse;
 
@@ -19,8 +19,8 @@ pub struct Voter {
     pub node: [u8; 32],
 }
 
-/// Returns the leader of the slot with this index in the epoch. Returns `None` if there is no
-/// stake, or if its sum overflows a `u64`.
+/// Returns the leader of the slot with this index in the epoch. Returns `None` if there is no stake, or if
+/// the sum of the stakes overflows a `u64`.
 pub fn compute_leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Voter> {
     voters.retain(|voter| voter.stake > 0);
     voters.sort_unstable_by_key(|voter| Reverse((voter.stake, voter.address)));
@@ -28,7 +28,7 @@ pub fn compute_leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Op
     let mut seed = [0; 32];
     seed.first_chunk_mut::<8>()?.copy_from_slice(&epoch.to_le_bytes());
     let mut rng = ChaCha20Rng::from_seed(seed);
-    // Draws with a larger low half are repeated, because accepting them would favour some leaders.
+    // Draws with a larger low half are repeated, because accepting them would favor some leaders.
     let low_max = u64::MAX.wrapping_sub(u64::MAX.wrapping_sub(total_stake).wrapping_add(1).checked_rem(total_stake)?);
     let mut draw = || {
         loop {

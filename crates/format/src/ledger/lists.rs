@@ -61,11 +61,11 @@ impl ObsoleteFormat {
 const WIDE_BYTES: usize = 24;
 const COMPACT_BYTES: usize = 20;
 
-/// Number of bytes that are read at once. It is a multiple of the lengths of both kinds of items.
+/// Number of bytes that are read at once. It is a multiple of the item lengths of both formats.
 const BUFFER_BYTES: usize = 4080;
 const _: () = assert!(BUFFER_BYTES.is_multiple_of(WIDE_BYTES) && BUFFER_BYTES.is_multiple_of(COMPACT_BYTES));
 
-/// Length of the first two fields of an item: offset and data_len, in both formats.
+/// Number of bytes at the start of an item that contain its offset and data_len in both formats.
 const ITEM_FIELDS_BYTES: usize = 16;
 
 /// An obsolete record: its offset in the append vec or the `.meta` file, and the length of its data, both in
@@ -107,7 +107,7 @@ pub fn parse_tagged_storages_list<R: BufRead>(reader: FieldReader<R>) -> Result<
             1 if reader.flag("a split storage")? => SPLIT_WITH_DATA_ENDINGS,
             1 => SPLIT_ENDINGS,
             kind => {
-                let why = format!("a storage of kind {kind}, where slotpress knows 0 and 1");
+                let why = format!("a storage of kind {kind}, but slotpress knows only kinds 0 and 1");
                 return Err(reader.damage_error(why).with_hint(hint::NEWER_LAYOUT));
             }
         };
@@ -142,8 +142,8 @@ pub fn write_empty_obsolete_lists(
     Ok(())
 }
 
-/// The obsolete records of one storage: their place in the file of lists, and the number of bytes by which
-/// the storage shrinks without them.
+/// The obsolete records of one storage: where `obsolete_accounts` lists them, and by how many bytes the
+/// storage shrinks without them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObsoleteSummary {
     pub slot: u64,
@@ -208,7 +208,7 @@ fn cut_bytes_of(item: ObsoleteItem, storage: &StorageFile) -> Result<u64, String
     Ok(record_bytes(item.data_len))
 }
 
-/// An open `obsolete_accounts`, which can read the list of any storage.
+/// An open `obsolete_accounts`, from which the list of any storage can be read.
 #[derive(Debug)]
 pub struct ObsoleteLists {
     pub file: File,
@@ -251,7 +251,7 @@ impl ObsoleteLists {
     }
 }
 
-/// Returns the ranges of a file outside of sorted cuts. Fails if cuts overlap, because a record cannot be
+/// Returns the ranges of a file outside the sorted cuts. Fails if cuts overlap, because a record cannot be
 /// obsolete twice.
 fn kept_ranges(cuts: &[Range<u64>], file_bytes: u64) -> Result<Vec<Range<u64>>, String> {
     let mut kept = Vec::with_capacity(cuts.len().saturating_add(1));
@@ -303,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn kept_ranges_are_all_bytes_outside_of_cuts(pieces in proptest::collection::vec((1u64..50, any::<bool>()), 0..50)) {
+        fn kept_ranges_are_all_bytes_outside_cuts(pieces in proptest::collection::vec((1u64..50, any::<bool>()), 0..50)) {
             let mut file_bytes = 0;
             let mut cuts = Vec::new();
             let mut expected = Vec::new();
@@ -337,7 +337,7 @@ mod tests {
         for (fault, bytes) in [
             ("an unknown kind", list(1, &[[&[2, 0, 0, 0][..], &[0; 13]].concat()])),
             ("a flag of 2", list(1, &[split(2)])),
-            ("an item too many", list(1, &[append_vec.clone(), split(0)])),
+            ("one item too many", list(1, &[append_vec.clone(), split(0)])),
             ("one item too few", list(2, &[append_vec.clone(), append_vec[..15].to_vec()])),
             ("far too many", list(u64::MAX, &[append_vec])),
         ] {

@@ -22,7 +22,7 @@ pub enum LoaderAccount<'a> {
     Program([u8; 32]),
     /// The code of such a program, or a program of an older loader with its code.
     Code(ProgramCode<'a>),
-    /// An account that is not a program: a buffer, an uninitialized account, or an account of a different
+    /// An account that is not a program: a buffer, an uninitialized account, or an account with a different
     /// owner.
     Other,
 }
@@ -38,7 +38,7 @@ pub struct ProgramCode<'a> {
 }
 
 impl<'a> LoaderAccount<'a> {
-    /// Parses an account by its owner. Returns `None` if the loader cannot have written it.
+    /// Parses an account of the loader `owner`. Returns `None` if the loader cannot have written it.
     pub fn parse(owner: &[u8; 32], is_executable: bool, data: &'a [u8]) -> Option<Self> {
         match *owner {
             UPGRADEABLE_LOADER => Self::parse_upgradeable(data),
@@ -115,7 +115,8 @@ mod tests {
         }
     }
 
-    /// Programs of mainnet, the addresses of their code, and the positions of these among the candidates.
+    /// Programs on mainnet, the addresses of their code, and the positions of these addresses among the
+    /// candidates.
     #[test]
     fn addresses_of_code_are_derived() {
         use crate::ledger::programs::address;

@@ -20,7 +20,7 @@ pub const LOCK_NAME: &str = "ledger.lock";
 const WHILE_RUNNING_HINT: &str =
     "While a validator runs, slotpress can verify, recompress and serve the archives that it writes";
 
-/// A directory that contains one of these names, or bank snapshots, counts as a ledger.
+/// A directory that contains one of these names, or bank snapshots, is treated as a ledger.
 const LEDGER_NAMES: [&str; 5] = [LOCK_NAME, "rocksdb", "genesis.bin", "genesis.tar.bz2", "accounts"];
 
 fn looks_like_ledger(dir: &Path) -> bool {
@@ -29,13 +29,13 @@ fn looks_like_ledger(dir: &Path) -> bool {
 }
 
 impl LedgerLock {
-    /// Takes the lock. Makes the lock file if it is missing, as a validator does. Takes no lock if the
-    /// directory is not a ledger. Takes none either on a read-only file system without a lock file, because a
-    /// running validator would have made that file.
+    /// Takes the lock. Creates the lock file if it is missing, as a validator does. Takes no lock if the
+    /// directory is not a ledger, or if the lock file is missing on a read-only file system: a running
+    /// validator would have created the file.
     ///
     /// # Errors
     /// A validator or another slotpress holds the lock ([`ErrorKind::InUse`]), or the lock file cannot be
-    /// opened or made.
+    /// opened or created.
     pub fn acquire(ledger: &Path) -> Result<Self> {
         if !looks_like_ledger(ledger) {
             return Ok(Self::default());
@@ -58,7 +58,7 @@ impl LedgerLock {
     }
 }
 
-/// Opens the lock file, or makes it. Returns `None` if it is missing on a read-only file system.
+/// Opens the lock file, or creates it. Returns `None` if it is missing on a read-only file system.
 fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
     const ACTION: &str = "open the ledger's lock";
     let open = |flags| {
@@ -77,11 +77,12 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
         Err(Errno::ACCESS | Errno::PERM) if ledger.stat_entry(LOCK_NAME)?.is_some() => {}
         Err(error) => return Err(Error::io(ACTION, path, &error.into())),
     }
-    // The file may be a pipe, and opening a pipe for writing would wait for a reader.
+    // For a pipe or a directory, the error of `open` would not say what is wrong.
     let stat = rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty());
     if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile) {
-        return Err(Error::failed(format!("{} is not a file", path.escaped()))
-            .with_hint("a validator makes ledger.lock an empty file: find out what made this one, and remove it"));
+        return Err(Error::failed(format!("{} is not a file", path.escaped())).with_hint(
+            "a validator creates ledger.lock as an empty file: find out what created this one, and remove it",
+        ));
     }
     match open(OFlags::WRONLY | OFlags::NONBLOCK) {
         // Even if this mount is read-only, a validator may hold the lock through another mount.

@@ -38,7 +38,7 @@ pub const COMPRESSION: [u8; 32] = address("cmtDvXumGCrqC1Age74AVPhSRVXJMd8PJS91L
 
 pub const SYSVAR: [u8; 32] = address("Sysvar1111111111111111111111111111111111111");
 
-/// Sysvar with a bit for each slot, which is set if the slot has a block.
+/// Sysvar with a bit for each recent slot, which is set if the slot has a block.
 pub const SLOT_HISTORY: [u8; 32] = address("SysvarS1otHistory11111111111111111111111111");
 
 /// Sysvar with the cluster's stakes in past epochs.
@@ -49,7 +49,7 @@ pub const CLOCK: [u8; 32] = address("SysvarC1ock11111111111111111111111111111111
 /// Address of the feature `reduce_stake_warmup_cooldown`.
 pub const REDUCED_STAKE_CHANGES: [u8; 32] = address("GwtDQBghCTBgmX2cpEGNPxTEBUTQRaDMGTr5qychdGMj");
 
-/// Mints of most token accounts: wrapped SOL, USDC, USDT.
+/// Mints with many token accounts: wrapped SOL, USDC, USDT.
 pub const KNOWN_MINTS: [[u8; 32]; 3] = [
     address("So11111111111111111111111111111111111111112"),
     address("EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"),

@@ -26,7 +26,7 @@ pub mod field {
     pub const MEANINGLESS: Range<usize> = PADDING.start..STORED_HASH.end;
 }
 
-/// Kind of the bytes at an offset at which a record may start.
+/// Kind of the bytes at a place where a record may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordStart {
     /// A record with `data_len` bytes of data after its header, then padding to a multiple of 8.
@@ -62,7 +62,7 @@ pub struct RawRecord<'a> {
 }
 
 impl RawRecord<'_> {
-    /// Length of the record, with the padding that the slice contains.
+    /// Returns the length of the record, with the padding that the slice contains.
     pub fn length(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
@@ -80,8 +80,8 @@ pub struct Records<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remainder {
     Nothing,
-    /// The beginning of a record, and the length of the record without padding. If the header is
-    /// incomplete, only the length of the header is known.
+    /// The beginning of a record. The number is the record's length without padding, or the length of a
+    /// header if the header itself is incomplete.
     NeedsAtLeast(usize),
     End,
     TooLong,
@@ -147,7 +147,7 @@ pub const fn align8(length: u64) -> u64 {
     }
 }
 
-/// Header of a record, with field names as in docs/snapshot-format.md#records.
+/// Parsed header of a record (docs/snapshot-format.md#records).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordHeader {
     pub write_version: u64,

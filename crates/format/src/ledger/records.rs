@@ -1,7 +1,7 @@
 //! Walks the records of a storage that arrives in pieces of any size.
 //!
-//! A record that is within one piece is passed on without copying. One that spans pieces is assembled
-//! in a buffer, whose size is bounded by the limit on account data.
+//! A record that is within one piece is passed on without copying. A record that spans pieces is assembled
+//! in a buffer. The limit on account data bounds the size of this buffer.
 
 use slotpress_base::{split_at_most, to_usize};
 
@@ -23,13 +23,14 @@ pub enum RecordFaultKind {
     TrailingBytes,
     /// The storage ends inside the header of a record. Clients ignore these bytes.
     PartialHeader,
-    /// Zero bytes follow the last record. Agave leaves them on disk up to the end of a page. Firedancer
-    /// reads them as an account.
+    /// Zero bytes follow the last record, at least as many as a header has. Firedancer reads them as an
+    /// account.
     Padded,
     /// A record claims more data than an account can have. The records after it cannot be found.
     DataLength,
     Executable,
-    /// A record has a hash, which Agave has written as zeros since 1.18. Reported once for each storage.
+    /// A record has a hash that is not zero. Agave has written zeros since 1.18. Reported once for each
+    /// storage.
     StoredHash,
 }
 
@@ -207,7 +208,7 @@ impl RecordWalker {
                 offset_bytes,
                 account: None,
                 expected: "nothing after the last record".to_string(),
-                found: "bytes that are no record".to_string(),
+                found: "bytes that are not a record".to_string(),
             });
         }
     }
@@ -325,7 +326,7 @@ mod tests {
 
         /// The report names the account if the header is complete.
         #[test]
-        fn a_record_that_is_cut_off_is_reported_with_its_account(cut in 0usize..200) {
+        fn a_truncated_record_is_reported_with_its_account(cut in 0usize..200) {
             #[derive(Default)]
             struct FaultyAccounts(Vec<Option<[u8; 32]>>);
             impl RecordSink for FaultyAccounts {

@@ -1,5 +1,5 @@
-//! The duration of slots, and its source. The duration was 400 ms at genesis, but clusters shorten it step
-//! by step (SIMD-0525).
+//! The duration of slots, and where it comes from. It was 400 ms at genesis, but clusters shorten it step by
+//! step (SIMD-0525).
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub enum SlotTimeSource {
     Assumed,
 }
 
-/// The duration of a slot, and its source.
+/// The duration of a slot, and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotTime {
     per_slot: Duration,
@@ -71,8 +71,8 @@ impl Serialize for SlotTime {
     }
 }
 
-/// The duration if there is no source: `DEFAULT_MS_PER_SLOT` of the clients. If slots are shorter, states seem
-/// older than they are, never newer.
+/// The duration to assume without a source: the clients' `DEFAULT_MS_PER_SLOT`. If slots are shorter, states
+/// seem older than they are, never newer.
 impl Default for SlotTime {
     fn default() -> Self {
         Self { per_slot: Duration::from_millis(400), source: SlotTimeSource::Assumed }
@@ -84,7 +84,7 @@ impl fmt::Display for SlotTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = match self.source {
             SlotTimeSource::Rpc => "as an RPC server measured it",
-            SlotTimeSource::BankFile => "by a bank file",
+            SlotTimeSource::BankFile => "from a bank file",
             SlotTimeSource::Assumed => "assumed",
         };
         write!(f, "{} ms ({source})", self.milliseconds())

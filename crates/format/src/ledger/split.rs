@@ -34,7 +34,7 @@ pub const DATA_ALIGNMENT: u64 = 4096;
 pub const DATA_HEADER_BYTES: usize = 36;
 
 /// Maximum length of either file, in bytes (128 GiB). Lists of obsolete records hold offsets in `.meta` as
-/// u32 in units of 32 bytes. The contents of a larger `.data` file would not fit into an archive.
+/// u32 in units of 32 bytes. The data in a larger `.data` file would not fit into an archive's storage.
 pub const SPLIT_FILE_BYTES_MAX: u64 = META_ALIGNMENT << 32;
 
 const VERSION: [u64; 3] = [0, 1, 0];
@@ -62,7 +62,7 @@ impl SplitFile {
         let version = [u64_at::<16, _>(header), u64_at::<24, _>(header), u64_at::<32, _>(header)];
         if version != VERSION {
             let [major, minor, patch] = version;
-            let why = format_args!("version {major}.{minor}.{patch} of split files, where slotpress knows 0.1.0");
+            let why = format_args!("version {major}.{minor}.{patch} of split files, but slotpress knows only 0.1.0");
             return Err(damage_error(16, why).with_hint(hint::NEWER_LAYOUT));
         }
         Ok(u64_at::<40, _>(header))
@@ -74,7 +74,7 @@ pub fn check_uids(meta_uid: u64, data_uid: u64) -> Result<()> {
     if meta_uid == data_uid {
         return Ok(());
     }
-    Err(damage_error(40, format_args!("uid {data_uid:016x}, where the .meta file has {meta_uid:016x}")))
+    Err(damage_error(40, format_args!("uid {data_uid:016x}, but the .meta file has {meta_uid:016x}")))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub fn check_data_header(
     if found_len != data_len {
         return Err(damage_error(
             offset,
-            format_args!("{found_len} bytes of data, where the .meta file says {data_len}"),
+            format_args!("{found_len} bytes of data, but the .meta file says {data_len}"),
         ));
     }
     Ok(())
@@ -218,14 +218,14 @@ impl<'a> MetaWalk<'a> {
         let why = if !data_offset.is_multiple_of(DATA_ALIGNMENT) {
             "which is not a multiple of 4096".to_string()
         } else if data_offset < self.next_data_offset {
-            format!("which must be {} or more", self.next_data_offset)
+            format!("but must be at byte {} or later", self.next_data_offset)
         } else if end > data_bytes {
             format!("up to {end}, past the end of that file at {data_bytes}")
         } else {
             self.next_data_offset = align_up(end, DATA_ALIGNMENT);
             return Ok(());
         };
-        Err(damage_error(offset, format_args!("its data is at {data_offset} of the .data file, {why}")))
+        Err(damage_error(offset, format_args!("its data is at byte {data_offset} of the .data file, {why}")))
     }
 
     /// Reads a range of the file into the window, unless the window contains it.
@@ -380,7 +380,7 @@ mod tests {
             assert_eq!((header.lamports, header.rent_epoch, header.executable), (7, 8, 1));
             assert_eq!((header.write_version, header.padding, header.stored_hash), (0, [0; 7], [0; 32]));
         }
-        // Reading ends with the last entry that begins before the end of the range.
+        // After the entries of the range, only one more entry is read.
         let (walked_entries, read_end) = walk(&file, Some(data_bytes), 1 << 20, 160).expect("valid");
         assert_eq!((walked_entries.len(), read_end), (1, 160 + 88 + 5));
     }

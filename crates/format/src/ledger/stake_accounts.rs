@@ -4,7 +4,7 @@ use slotpress_base::{array_at, u64_at};
 
 use crate::Delegation;
 
-/// Length of the authorities and the lockup, after the kind.
+/// Length of the rent reserve, the authorities and the lockup, after the kind.
 const META_BYTES: usize = 8 + 32 + 32 + 8 + 8 + 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum StakeAccount {
     Delegated {
         meta: StakeMeta,
         delegation: Delegation,
-        /// Credits of the vote account for which the stake has been rewarded.
+        /// Credits of the vote account up to which the stake has been rewarded.
         credits_observed: u64,
     },
     /// A kind that the program no longer writes.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_are_cut_off_are_refused() {
+    fn truncated_states_are_refused() {
         let data = delegated();
         assert!((0..data.len()).all(|cut| StakeAccount::parse(&data[..cut]).is_none()));
         let initialized = [&[1, 0, 0, 0][..], &data[4..]].concat();

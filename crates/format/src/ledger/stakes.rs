@@ -19,17 +19,18 @@ pub const VOTE_ACCOUNTS_MAX: usize = 1_000_000;
 pub const DELEGATIONS_MAX: usize = 4_000_000;
 
 /// Offset of the delegation in a stake account, after the kind (2 in a delegated account) and 120
-/// bytes of authorities and lockup.
+/// bytes of rent reserve, authorities and lockup.
 const DELEGATION_AT: usize = 4 + 120;
 
-/// Length of a stake account's state: kind, authorities, delegation, credits and flags.
+/// Length of the state of a delegated stake account, which ends with the credits and the flags.
 const STAKE_STATE_BYTES: usize = DELEGATION_AT + DELEGATION_BYTES + 8 + 1;
 
 /// Length of a delegation: voter, stake, activation epoch, deactivation epoch, and 8 bytes that
 /// once held a rate.
 const DELEGATION_BYTES: usize = 32 + 8 + 8 + 8 + 8;
 
-/// Length of the part of a delegation that Agave 4.4 and later compare.
+/// Length of the part of a delegation that Agave 4.4 compares with the state. Earlier versions also compare
+/// the rest, and later versions do not compare delegations.
 const STAKE_BYTES: usize = DELEGATION_BYTES - 8;
 
 /// Delegation of a stake account: voter, amount and term.
@@ -59,14 +60,14 @@ impl Delegation {
         array_at::<0, STAKE_BYTES, _>(&self.0) == array_at::<0, STAKE_BYTES, _>(&other.0)
     }
 
-    /// Parses the delegation in a stake account's data. Returns `None` if the account is
-    /// not delegated.
+    /// Parses the delegation in a stake account's data. Returns `None` if the account is not delegated, or
+    /// if the data is truncated.
     pub fn parse(data: &[u8]) -> Option<Self> {
         let state = data.first_chunk::<STAKE_STATE_BYTES>().filter(|state| state.starts_with(&[2, 0, 0, 0]))?;
         Some(Self(array_at::<DELEGATION_AT, DELEGATION_BYTES, _>(state)))
     }
 
-    /// Parses the credits of the vote account for which a delegated stake account has been rewarded.
+    /// Parses the vote account's credits up to which a delegated stake account has been rewarded.
     pub fn parse_credits_observed(data: &[u8]) -> u64 {
         let bytes = data.get(DELEGATION_AT.saturating_add(DELEGATION_BYTES)..).and_then(|rest| rest.first_chunk());
         bytes.copied().map_or(0, u64::from_le_bytes)
@@ -78,7 +79,7 @@ pub struct VoteAccount {
     /// blake3 hash of the fields that Agave compares, except the rent epoch: lamports, owner,
     /// executable flag, data.
     pub digest: [u8; 32],
-    /// Epoch in which rent was due. It has no meaning any more, but Agave compares it.
+    /// Epoch in which rent was due. It no longer has a meaning, but Agave compares it.
     pub rent_epoch: u64,
     /// Identity of the validator, if the account can be parsed.
     pub node: Option<[u8; 32]>,
@@ -100,9 +101,8 @@ impl VoteAccount {
     }
 }
 
-/// True if a vote account is initialized, as `VoteStateVersions::is_correct_size_and_initialized`
-/// decides: by the version number in version 4, and by non-zero bytes up to the prior voters in older
-/// versions.
+/// True if a vote account is initialized, as `VoteStateVersions::is_correct_size_and_initialized` decides:
+/// any state of version 4 is, and an older one if a byte before the prior voters is not zero.
 fn is_initialized(data: &[u8]) -> bool {
     let has_non_zero = |end: usize| data.get(4..end).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
     match data.len() {
@@ -132,13 +132,13 @@ fn push_within<T>(items: &mut Vec<T>, item: T, max: usize) -> bool {
     has_room
 }
 
-/// Voters by address. If an address occurs twice, the later one counts.
+/// Voters by address. If an address occurs twice, its later voter is kept.
 pub type Voters = BTreeMap<[u8; 32], Voter>;
 
 /// Destination of the stakes that are kept when a bank file is read.
 pub enum StakesDestination<'a> {
     All(&'a mut Stakes),
-    /// Only the voters, up to one more than [`VOTE_ACCOUNTS_MAX`].
+    /// Keeps only the voters, up to one more than [`VOTE_ACCOUNTS_MAX`].
     Voters(&'a mut Voters),
     Nothing,
 }

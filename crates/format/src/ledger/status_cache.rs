@@ -18,13 +18,13 @@ pub struct StatusCache {
     pub transaction_count: u64,
     pub blockhash_count: u64,
     pub breaches: Vec<Breach>,
-    /// Largest error numbers in the file, by which newer versions of Agave are recognized.
+    /// Largest error numbers in the file. They show which version of Agave is needed.
     pub transaction_error_max: u32,
     pub instruction_error_max: u32,
 }
 
 impl StatusCache {
-    /// True if the file contains an error that only Agave 4.4 and later versions have.
+    /// True if the file contains an error that only Agave 4.4 and later versions know.
     pub fn needs_agave_4_4(&self) -> bool {
         self.transaction_error_max > TRANSACTION_ERROR_MAX_4_3 || self.instruction_error_max > INSTRUCTION_ERROR_MAX_4_3
     }

@@ -17,7 +17,7 @@ use crate::{STORAGE_BYTES_MAX, parse_storage_name};
 /// Mainnet has about 430,000 storages.
 pub const STORAGES_MAX: u64 = 5_000_000;
 
-/// A directory of storages. It stays open, and files are opened relative to it.
+/// A directory of storages. It stays open, and storages are opened relative to it.
 #[derive(Debug)]
 pub struct StorageRoot {
     pub path: PathBuf,
@@ -66,7 +66,7 @@ pub struct ListedStorage {
 }
 
 pub const APPEND_VEC_ENDINGS: &[&str] = &[""];
-/// Ending of a split storage that has no large data.
+/// Endings of a split storage without large data.
 pub const SPLIT_ENDINGS: &[&str] = &[".meta"];
 pub const SPLIT_WITH_DATA_ENDINGS: &[&str] = &[".meta", ".data"];
 
@@ -113,7 +113,7 @@ impl StorageFile {
     }
 }
 
-/// Lists all files of the roots, each of which must be an append vec. `threads` threads read the metadata.
+/// Lists all files in the roots. Each must be an append vec. `threads` threads read the metadata.
 pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFile>> {
     let mut files = Vec::new();
     for (index, root) in number_roots(roots)? {
@@ -137,7 +137,7 @@ fn number_roots(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &Sto
     if roots.len() > usize::from(u16::MAX) {
         let count = roots.len();
         let max = u16::MAX;
-        return Err(Error::usage(format!("{count} accounts paths are too many: at most {max} are possible")));
+        return Err(Error::usage(format!("there are {count} accounts paths; the maximum is {max}")));
     }
     Ok((0..u16::MAX).zip(roots))
 }
@@ -237,7 +237,7 @@ fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<St
         if is_split { (SPLIT_FILE_BYTES_MAX, "128 GiB") } else { (STORAGE_BYTES_MAX, "16 GiB") };
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || file_bytes > bytes_max {
         return Err(Error::damaged(format!(
-            "{} is not a storage: a regular file of at most {shown_max}",
+            "{} is not a storage, because it is not a regular file of at most {shown_max}",
             root.path.join(name).escaped()
         )));
     }

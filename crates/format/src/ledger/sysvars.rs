@@ -1,4 +1,4 @@
-//! Parses the data of sysvars, and of accounts of features.
+//! Parses the data of sysvars and of feature accounts.
 
 use slotpress_base::Result;
 
@@ -17,7 +17,7 @@ pub fn parse_stake_history(data: &[u8]) -> Result<StakeHistory> {
     let mut reader = FieldReader::new(data, data.len() as u64, "the sysvar StakeHistory");
     let count = reader.count("the stake history", 4 * 8)?;
     if count > STAKE_HISTORY_EPOCHS_MAX {
-        return Err(reader.damage_error(format!("{count} epochs, more than the stake history holds")));
+        return Err(reader.damage_error(format!("{count} epochs, more than the stake history can hold")));
     }
     let mut history = StakeHistory::new();
     for _ in 0..count {

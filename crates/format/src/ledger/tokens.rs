@@ -1,4 +1,4 @@
-//! Parses accounts of the Token and Token-2022 programs. Their layouts are fixed. In Token-2022,
+//! Parses accounts of the Token and Token-2022 programs. The layout of each kind is fixed; in Token-2022,
 //! extensions may follow. `mints` parses mints and their metadata.
 
 use slotpress_base::{array_at, u32_at, u64_at};
@@ -97,8 +97,8 @@ pub(super) fn parse_coption<T>(tag: u32, value: T) -> Option<Option<T>> {
     }
 }
 
-/// Iterates over consecutive extensions. Each has a type, a length and a value. They end where the
-/// bytes end, or at type 0.
+/// Iterates over consecutive extensions. Each has a type, a length and a value. The last extension is
+/// followed by type 0 or by the end of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions<'a>(pub(super) &'a [u8]);
 
@@ -125,18 +125,19 @@ impl<'a> Iterator for Extensions<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TruncatedExtension;
 
-/// Names of extensions in the responses of RPC servers, by type. The first type is 1.
-const EXTENSION_NAMES: &str = "
-    transferFeeConfig transferFeeAmount mintCloseAuthority confidentialTransferMint
-    confidentialTransferAccount defaultAccountState immutableOwner memoTransfer nonTransferable
-    interestBearingConfig cpiGuard permanentDelegate nonTransferableAccount transferHook
-    transferHookAccount confidentialTransferFeeConfig confidentialTransferFeeAmount
-    metadataPointer tokenMetadata groupPointer tokenGroup groupMemberPointer tokenGroupMember
-    confidentialMintBurn scaledUiAmountConfig pausableConfig pausableAccount
-    permissionedBurnConfig";
+/// Names of extensions in the responses of RPC servers, from type 1 on.
+#[rustfmt::skip]
+const EXTENSION_NAMES: [&str; 28] = [
+    "transferFeeConfig", "transferFeeAmount", "mintCloseAuthority", "confidentialTransferMint",
+    "confidentialTransferAccount", "defaultAccountState", "immutableOwner", "memoTransfer", "nonTransferable",
+    "interestBearingConfig", "cpiGuard", "permanentDelegate", "nonTransferableAccount", "transferHook",
+    "transferHookAccount", "confidentialTransferFeeConfig", "confidentialTransferFeeAmount", "metadataPointer",
+    "tokenMetadata", "groupPointer", "tokenGroup", "groupMemberPointer", "tokenGroupMember", "confidentialMintBurn",
+    "scaledUiAmountConfig", "pausableConfig", "pausableAccount", "permissionedBurnConfig",
+];
 
 pub fn extension_name(kind: u16) -> Option<&'static str> {
-    EXTENSION_NAMES.split_whitespace().nth(usize::from(kind).checked_sub(1)?)
+    EXTENSION_NAMES.get(usize::from(kind).checked_sub(1)?).copied()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Parses the state of vote accounts, in all versions of its layout that Agave reads.
+//! Parses the state of vote accounts, in every layout version that Agave reads.
 
 use slotpress_base::{array_at, to_usize, u64_at};
 
@@ -13,7 +13,7 @@ pub(super) const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
 /// Length of an authorized voter: the epoch since which the voter is authorized, and an address.
 const VOTER_BYTES: usize = 8 + 32;
 
-/// Limit of Agave on votes, authorized voters and epochs of credits.
+/// Agave's limit on votes, authorized voters and epochs of credits.
 const ITEMS_MAX: u64 = 255;
 
 #[derive(Clone, Copy, Debug)]
@@ -30,22 +30,22 @@ pub struct VoteState<'a> {
     pub last_vote_slot: Option<u64>,
     /// Newest slot that the validator can no longer roll back.
     pub root_slot: Option<u64>,
-    /// Authorized voters, of [`VOTER_BYTES`] each.
+    /// Authorized voters, each of [`VOTER_BYTES`].
     voters: &'a [u8],
-    /// Credits of epochs, oldest first. Each has three little-endian u64: the epoch, and the credits at its
-    /// end and at its start.
+    /// Credits by epoch, oldest first. Each item has three little-endian u64: the epoch, and the credits at
+    /// its end and at its start.
     pub epoch_credits: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VoteFieldsV4 {
-    /// Account that gets the validator's share of inflation rewards.
+    /// Account that receives the validator's share of inflation rewards.
     pub inflation_rewards_collector: [u8; 32],
-    /// Account that gets the validator's share of block revenue.
+    /// Account that receives the validator's share of block revenue.
     pub block_revenue_collector: [u8; 32],
-    /// Share of block revenue that this collector gets, in basis points.
+    /// Share of block revenue that the validator keeps, in basis points.
     pub block_revenue_commission_bps: u16,
-    /// Compressed BLS public key, with which the validator votes in Alpenglow.
+    /// Compressed BLS public key for the validator's votes in Alpenglow.
     pub bls_key: Option<[u8; 48]>,
 }
 
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_are_cut_off_or_too_long_are_refused() {
+    fn truncated_or_too_long_states_are_refused() {
         for version in [STATE_1_14_11, STATE_3, STATE_4] {
             let data = state(version);
             assert!((0..data.len()).all(|cut| VoteState::parse(&data[..cut]).is_none()), "{version}");

@@ -202,23 +202,29 @@ fn errors_name_the_damaged_field_and_its_offset() {
     let cases: Vec<(Change, &str)> = vec![
         (meta(0, b"agave data file"), "7.9.meta: not the magic of a .meta file, at offset 0"),
         (data(0, b"x"), "7.9.data: not the magic of a .data file, at offset 0"),
-        (meta(24, &[2]), "7.9.meta: version 0.2.0 of split files, where slotpress knows 0.1.0, at offset 16"),
-        (data(32, &[1]), "7.9.data: version 0.1.1 of split files, where slotpress knows 0.1.0, at offset 16"),
-        (data(40, &[1]), "7.9.data: uid 000000000000fe01, where the .meta file has 000000000000feed, at offset 40"),
+        (meta(24, &[2]), "7.9.meta: version 0.2.0 of split files, but slotpress knows only 0.1.0, at offset 16"),
+        (data(32, &[1]), "7.9.data: version 0.1.1 of split files, but slotpress knows only 0.1.0, at offset 16"),
+        (data(40, &[1]), "7.9.data: uid 000000000000fe01, but the .meta file has 000000000000feed, at offset 40"),
         (
             meta(third + 84, &[0xff; 4]),
             "7.9.meta: an account of 4294967295 bytes of data; the maximum is 10485760, at offset 416",
         ),
         (
             meta(third + 88, &[1]),
-            "its data is at 4097 of the .data file, which is not a multiple of 4096, at offset 416",
+            "its data is at byte 4097 of the .data file, which is not a multiple of 4096, at offset 416",
         ),
-        (meta(third + 88, &[0; 2]), "its data is at 0 of the .data file, which must be 4096 or more, at offset 416"),
-        (meta(fifth + 88, &[0, 0x10]), "its data is at 4096 of the .data file, which must be 12288 or more"),
+        (
+            meta(third + 88, &[0; 2]),
+            "its data is at byte 0 of the .data file, but must be at byte 4096 or later, at offset 416",
+        ),
+        (
+            meta(fifth + 88, &[0, 0x10]),
+            "its data is at byte 4096 of the .data file, but must be at byte 12288 or later",
+        ),
         (meta(third + 88, &[0, 0, 0, 1]), "past the end of that file at 21324, at offset 416"),
         (meta(third + 88, &[0xff; 8]), "which is not a multiple of 4096"),
         (meta(third, &[0]), "7.9.data: data of a different account than in the .meta file, at offset 4096"),
-        (data(4096 + 32, &[0]), "7.9.data: 4864 bytes of data, where the .meta file says 5000, at offset 4096"),
+        (data(4096 + 32, &[0]), "7.9.data: 4864 bytes of data, but the .meta file says 5000, at offset 4096"),
         (
             Box::new(|fixture| fixture.meta.truncate(fixture.meta.len() - 1)),
             "an entry that runs past the end of the file, at offset 4608",

@@ -170,7 +170,7 @@ pub fn rule_against_agave(bank: &BankFile) -> Option<Rule> {
 
 fn rule_of_demand(demand: Demand) -> Rule {
     match demand {
-        Demand::NoStake => Rule::NoStake,
+        Demand::VoteAccountStake => Rule::NoStake,
         Demand::VoteAccountLimit => Rule::VoteAccountLimit,
         Demand::FiredancerLimit => Rule::FiredancerLimit,
     }

@@ -105,7 +105,7 @@ struct AccountGroup {
     width: usize,
     flags: [u32; 2],
     /// Adjacent messages, each padded with zeros to whole blocks. Empty before the first account. All
-    /// messages are moved into the lanes at once: a single message would touch a cache line for each word.
+    /// messages are moved into the lanes at once: moving one alone would touch a cache line for each word.
     messages: Vec<u8>,
     last_block_bytes: [u32; WIDTH_MAX],
     count: usize,
@@ -147,7 +147,7 @@ impl AccountGroup {
 /// of both halves of the tree, which are the input of the root.
 fn hash_halves(account: &AccountView<'_>) -> [ChainingValue; 2] {
     /// Longest message that is first copied into one buffer. The crate fills its lanes only from pieces
-    /// that start at a chunk boundary. Longer messages soon reach a chunk boundary.
+    /// that start at a chunk boundary. In a longer message, the part before that boundary hardly matters.
     const COPIED_BYTES_MAX: usize = 32 * 1024;
     let length = account.message_bytes();
     if length > COPIED_BYTES_MAX {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::lanes::Kernel;
 use super::{AccountView, LatticeAccumulator, LatticeHash};
 
-/// Makes an account whose fields differ with its number and length.
+/// Makes an account whose lamports and executable flag depend on `number`.
 fn account<'a>(number: u64, data: &'a [u8], keys: &'a [[u8; 32]; 2]) -> AccountView<'a> {
     AccountView {
         pubkey: &keys[0],
@@ -38,7 +38,7 @@ fn accumulators() -> Vec<(String, LatticeAccumulator)> {
     if kernels.len() < 2 {
         println!("not tested: this machine does not support all kernels");
     }
-    let without_kernel = ("the crate".to_string(), LatticeAccumulator::with_kernel(None));
+    let without_kernel = ("the blake3 crate".to_string(), LatticeAccumulator::with_kernel(None));
     let with_kernel =
         |kernel: Kernel| (format!("{} lanes", kernel.width), LatticeAccumulator::with_kernel(Some(kernel)));
     [without_kernel].into_iter().chain(kernels.into_iter().map(with_kernel)).collect()
@@ -62,7 +62,7 @@ fn sums_commute_and_cancel() {
 
 /// Hashes each length alone, in one lane.
 #[test]
-fn every_length_up_to_four_chunks_equals_the_crate() {
+fn every_length_up_to_four_chunks_matches_the_blake3_crate() {
     let data = aperiodic_bytes(4096);
     let keys = keys(0);
     let mut accumulators = accumulators();
@@ -78,7 +78,7 @@ fn every_length_up_to_four_chunks_equals_the_crate() {
 
 /// Hashes all lengths together, in all lanes, twice with the same accumulator.
 #[test]
-fn full_lanes_equal_the_crate() {
+fn full_lanes_match_the_blake3_crate() {
     let data = aperiodic_bytes(4096);
     let mut expected = LatticeHash::default();
     let mut accumulators = accumulators();
@@ -106,7 +106,7 @@ proptest! {
 
     /// Lengths go up to 10 MiB, the length of the largest account. Half of them are near a power of two.
     #[test]
-    fn long_accounts_equal_the_crate(
+    fn long_accounts_match_the_blake3_crate(
         log in 10u32..24, difference in -130i64..130, random_length in 0usize..10_485_760, number: u64,
     ) {
         let keys = keys(number);
@@ -124,7 +124,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn any_accounts_equal_the_crate(
+    fn any_accounts_match_the_blake3_crate(
         accounts in prop::collection::vec(
             (prop_oneof![prop::collection::vec(any::<u8>(), 0..200), prop::collection::vec(any::<u8>(), 900..1100)],
              any::<[u8; 32]>(), any::<[u8; 32]>(), prop_oneof![Just(0), any::<u64>()], any::<bool>(), 0..100u32),

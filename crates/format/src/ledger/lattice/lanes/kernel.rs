@@ -1,7 +1,7 @@
 //! The hash algorithm, for vectors of any width (BLAKE3 paper, sections 2.2 to 2.6).
 //!
-//! The algorithm is a macro, not a trait, because a function with a `target_feature` is inlined into, and
-//! safe to call from, only functions with the same feature.
+//! The algorithm is a macro, not a trait: a function with a `target_feature` can be inlined, and is safe to
+//! call, only in functions with the same feature.
 
 /// Computes quarters of a round side by side. Each quarter mixes two message words into four words of
 /// the state.
@@ -66,7 +66,7 @@ macro_rules! kernel {
             [a, b, c, d, e, f, g, h, i, j, k, l, splat(0), splat(0), length, splat(flags)]
         }
 
-        /// Adds 16-bit elements. Each element wraps on its own.
+        /// Adds 16-bit elements. Each element wraps separately.
         #[inline]
         #[target_feature(enable = $feature)]
         fn accumulate(sum: &mut [u32; $width], output: $vector) {
@@ -77,8 +77,8 @@ macro_rules! kernel {
         /// Adds the extended output of each lane: the last compression, repeated for every counter.
         #[target_feature(enable = $feature)]
         fn add_output(chaining: &[$vector; 8], block: &Block, length: $vector, flags: u32, sums: &mut [Block]) {
-            // The counter is in the first column, so the first round is the same for the other columns in
-            // all blocks.
+            // The counter is in the first column, so the first round changes the other columns in the same way
+            // in all blocks.
             let mut shared_state = state(chaining, length, flags);
             quarter_rounds!(shared_state, block, (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
             for (counter, sums) in (0..).zip(sums) {

@@ -2,7 +2,7 @@
 //! compressions.
 //!
 //! A [`Kernel`] hashes several accounts side by side, and sums the 32 blocks of their extended output in
-//! each lane. These blocks differ only in their counter, so most of the first round is computed once. The
+//! each lane. These blocks differ only in their counter, so three columns of the first round are computed once. The
 //! macro `kernel!` contains the algorithm; each instruction set defines ten small functions for it. All
 //! `unsafe` code of slotpress's hashing is in this directory.
 
@@ -40,7 +40,7 @@ pub(super) mod flags {
     pub const ROOT: u32 = 8;
 }
 
-/// Words in lanes. They are aligned, so that no vector crosses a cache line.
+/// Words in lanes, aligned so that no vector crosses a cache line.
 #[repr(align(64))]
 pub(super) struct AlignedWords<const WORDS: usize>(pub [u32; WORDS]);
 
@@ -50,12 +50,12 @@ impl<const WORDS: usize> AlignedWords<WORDS> {
     }
 }
 
-/// Sums of extended outputs in lanes: word `w` of output block `b` of lane `l` is at `(b * 16 + w)
-/// * width + l`. Each word holds two elements, which wrap on their own. 32 KiB.
+/// Sums of extended outputs in lanes (32 KiB): word `w` of output block `b` of lane `l` is at
+/// `(b * 16 + w) * width + l`. Each word holds two elements, each of which wraps separately.
 pub(super) type LaneSums = AlignedWords<{ OUTPUT_WORDS * WIDTH_MAX }>;
 
-/// Messages of at most a chunk, in lanes: word `w` of block `b` of lane `l` is at `(b * 16 + w) *
-/// width + l`. 16 KiB.
+/// Messages of at most a chunk, in lanes (16 KiB): word `w` of block `b` of lane `l` is at
+/// `(b * 16 + w) * width + l`.
 pub(super) type LaneWords = AlignedWords<{ CHUNK_BLOCKS * BLOCK_WORDS * WIDTH_MAX }>;
 
 /// Tree nodes with the same number of blocks, one in each lane. A node is a whole account, or the root

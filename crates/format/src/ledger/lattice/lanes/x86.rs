@@ -71,7 +71,7 @@ pub(super) mod avx2 {
         _mm256_or_si256(_mm256_srli_epi32::<7>(a), _mm256_slli_epi32::<25>(a))
     }
 
-    // For whole bytes, a shuffle is faster than shifts.
+    // To rotate by whole bytes, a shuffle is faster than shifts.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn shuffle(a: __m256i, low: i64, high: i64) -> __m256i {
