@@ -9,36 +9,36 @@
 //! | [`archive`] | archives a ledger | |
 //! | [`restore`] | restores a ledger from archives | |
 //! | [`verify`] | checks archives, ledgers and directories of archives | |
-//! | [`recompress`] | writes an archive with a different compression | |
-//! | [`rebase`] | writes an incremental archive on a different full archive | |
+//! | [`recompress`] | rewrites an archive with a different compression | |
+//! | [`rebase`] | rewrites an incremental archive for a different full archive | |
 //! | [`inspect`] | lists the contents of archives and ledgers | |
 //! | [`accounts`] | visits the newest version of each account | |
 //! | [`catalog`] | lists and prunes directories of archives | |
 //! | `net` | finds and downloads archives, reads archives at URLs | `net` |
 //! | `bootstrap` | restores a ledger while its archives arrive | `net` |
-//! | `serve` | serves a directory of archives by HTTP | `serve` |
+//! | `serve` | serves directories of archives over HTTP | `serve` |
 //! | `stores` | directories and buckets to write archives to | `stores` |
 //! | `publish` | publishes a validator's archives as they appear | `serve` and `stores` |
 //! | `levels` | measures levels and codecs | `levels` |
 //! | `export` | exports accounts as Parquet or CSV | `export` |
 //!
-//! Three types name what a job reads, and a path converts into each:
+//! Three types describe the input of a job. A path converts into each of them:
 //!
-//! - [`ArchiveInput`]: an archive in a file or on a server, which may be read more than once.
-//! - [`LocalArchive`]: an archive in a file or a stream, which `restore` and `recompress` read once.
-//! - [`Snapshot`]: one archive, a full and an incremental one, or a ledger.
+//! - [`ArchiveInput`]: an archive in a file or on a server. Jobs may read it more than once.
+//! - [`LocalArchive`]: an archive in a file or a stream. `restore` and `recompress` read it once.
+//! - [`Snapshot`]: an archive, a full archive with an incremental one, or a ledger.
 //!
-//! Jobs that write an archive or tables have their input in the options, and take the output as the
-//! second argument. Callbacks are the last argument.
+//! If a job writes an archive or tables, its options contain the input, and its second argument is the
+//! output. Callbacks are last arguments.
 //!
-//! Functions never print, read flags or exit. They block the calling thread until they are done.
+//! Functions never print, parse flags or exit. They block the calling thread until they are done.
 //! Long ones report to a [`Progress`], and end early when [`Progress::is_interrupted`] returns true:
 //! `serve` and a running `publish` then return normally, all others return an error. A [`CancelToken`] is
 //! a `Progress` that only interrupts; [`CancelToken::with`] combines it with another `Progress`.
 //!
 //! The [`ErrorKind`] of an [`Error`] distinguishes damage from a failing disk or network.
-//! [`Error::hint`] says what to do next, in the program's flags. A function that makes something from
-//! a damaged archive fails with [`ErrorKind::Damaged`]. `verify` reports the damage instead:
+//! [`Error::hint`] says what to do next, and may name flags of the program. Functions that read a
+//! damaged archive fail with [`ErrorKind::Damaged`], except `verify`, whose report lists the damage:
 //! [`VerifyReport::require_ok`](verify::VerifyReport::require_ok) turns it into that error.
 //!
 //! ```no_run
@@ -122,8 +122,8 @@ pub mod types {
 ///
 /// [`verify_catalog`](verify::verify_catalog) verifies all archives of a directory, each
 /// incremental archive together with its full one. The caller passes a function that opens an
-/// archive. Its second argument is the check mode. For [`CheckMode::State`](verify::CheckMode::State),
-/// it must return an input that can be read again, because the archive is read more than once:
+/// archive. The second argument of that function is the check mode. For
+/// [`CheckMode::State`](verify::CheckMode::State), the input that it returns must be readable more than once:
 ///
 /// ```no_run
 /// use slotpress::{CancelToken, ArchiveInput, catalog};
@@ -245,7 +245,7 @@ pub mod inspect {
 /// let client = Client::new(&ClientOptions::default())?;
 /// let sources = ["https://mirror.example".parse::<SourceLocation>()?, "/mnt/snapshots".parse()?];
 /// let found = find(&client, &FindOptions::new(sources.clone()), &NoProgress)?;
-/// println!("the best state is of slot {}", found.require_candidate()?.slot());
+/// println!("the best state is at slot {}", found.require_candidate()?.slot());
 /// let fetched = fetch(&client, &FetchOptions::new(sources.clone(), "/mnt/new-snapshots"), &NoProgress)?;
 /// for archive in &fetched.archives {
 ///     println!("{} at {:?}", archive.name, archive.path);
