@@ -49,7 +49,7 @@ impl CarriedPosition {
     }
 }
 
-/// Connects a frame to its neighbours where entries cross its ends. If an error or interrupt has
+/// Connects a frame to its neighbors where entries cross its ends. If an error or interrupt has
 /// dropped the previous frame, this frame stays unclustered, and the archive is never published.
 #[derive(Debug, Default)]
 pub struct FrameLink {
@@ -58,9 +58,9 @@ pub struct FrameLink {
 }
 
 impl FrameLink {
-    /// Makes a link for a frame that is clustered without its neighbours.
+    /// Makes a link for a frame that is clustered without its neighbors.
     #[cfg(feature = "levels")]
-    pub fn without_neighbours(position: Option<CarriedPosition>) -> Self {
+    pub fn without_neighbors(position: Option<CarriedPosition>) -> Self {
         let Some(position) = position else { return Self::default() };
         let (tx, rx) = bounded(1);
         // The channel has room for one, so this cannot block.
@@ -174,7 +174,7 @@ pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
 pub(crate) fn warn_of_unclustered(pieces: u64, progress: &dyn Progress) {
     if pieces > 0 {
         progress.warn(&format!(
-            "{} not clustered, but stored unchanged: invalid records, or an address that occurs twice",
+            "{} stored unchanged, not clustered: invalid records, or an address that occurs twice",
             count_of(pieces, "storage piece")
         ));
     }
@@ -229,14 +229,14 @@ mod tests {
                 });
                 work.collect::<Vec<_>>().into_iter().map(|thread| thread.join().expect("no panic")).collect()
             });
-            // Clusters each frame without its neighbours, as in a sample. Zeros at its start may
+            // Clusters each frame without its neighbors, as in a sample. Zeros at the start of a frame may
             // look like one more record, so one frame may differ.
             let mut different_frames = 0;
             for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| frame_size >= 4096) {
                 let position = (number > 0).then(|| CarriedPosition::find(entry, (number * frame_size) as u64, frame));
                 let mut clusterer = FrameClusterer::default();
                 let (bytes, unclustered_pieces) =
-                    clusterer.cluster(frame, FrameLink::without_neighbours(position)).expect("a frame");
+                    clusterer.cluster(frame, FrameLink::without_neighbors(position)).expect("a frame");
                 assert_eq!(
                     (bytes.len(), unclustered_pieces),
                     (linked.len(), 0),
@@ -271,7 +271,7 @@ mod tests {
         let third = linker.link(false);
         let mut clusterer = FrameClusterer::default();
         for link in [second, third] {
-            assert_eq!(clusterer.cluster(&[7; 1000], link).expect("passed on"), (&[7; 1000][..], 0));
+            assert_eq!(clusterer.cluster(&[7; 1000], link).expect("a frame"), (&[7; 1000][..], 0));
         }
     }
 }

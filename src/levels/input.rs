@@ -1,5 +1,5 @@
-//! The input of a measurement in memory: frames of the tar stream, cut as `archive` cuts them, or
-//! of the bytes of any other file.
+//! The input of a measurement, held in memory: frames of the tar stream, cut as `archive` cuts them, or
+//! frames of the bytes of any other file.
 //!
 //! Memory is bounded: an input larger than the limit is sampled. From a ledger, an archive with an
 //! index or a plain file, only the sampled frames are read. An archive without an index is first
@@ -83,7 +83,7 @@ impl Input {
     /// Reads the input, or a sample of it, into memory.
     ///
     /// # Errors
-    /// If the input cannot be read, is damaged or holds nothing, or if the sample is too small.
+    /// The input cannot be read, is damaged or holds nothing, or the sample is too small.
     pub fn read(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
         progress.stage(Stage::Reading, None);
         let source = OpenInput::open(options, progress)?;

@@ -45,8 +45,8 @@ const BATCH_BYTES_MAX: usize = 32 << 10;
 /// Returns the codecs for which the time budget did not suffice; the first codec is always measured.
 ///
 /// # Errors
-/// If a codec does not restore the same bytes, if the input has no records to cluster, or if the
-/// user interrupts it.
+/// A codec does not restore the same bytes, the input has no records to cluster, or the user interrupts
+/// the measurement.
 pub fn measure_levels(
     input: &Input,
     options: &MeasureOptions,
@@ -65,8 +65,7 @@ pub fn measure_levels(
     let batches = input.frames.iter().map(|frame| Batch::new(&frame.content, frame.carry.as_ref()));
     let mut bench = CodecBench::new(batches.collect(), options, progress);
     let end = options.budget.and_then(|budget| Instant::now().checked_add(budget));
-    // Levels take very different times for the same bytes: show the percentage of each level on its
-    // own.
+    // Levels take very different times for the same bytes, so each level has a percentage of its own.
     let steps = codecs.iter().map(|codec| Step::new(Stage::Measurement(codec.to_string()), None));
     progress.steps(&steps.collect::<Vec<_>>());
     for (number, codec) in codecs.iter().enumerate() {
@@ -187,7 +186,7 @@ fn cluster_if_wanted<'a>(
     batch: &Batch<'_>,
 ) -> Result<&'a [u8]> {
     let Some(clusterer) = clusterer else { return Ok(piece) };
-    let link = FrameLink::without_neighbours(batch.carry.cloned());
+    let link = FrameLink::without_neighbors(batch.carry.cloned());
     Ok(clusterer.cluster(piece, link)?.0)
 }
 
@@ -239,7 +238,7 @@ impl Worker {
             let result = self.decoder.decode(frame, piece.len(), &mut self.buffer);
             result.map_err(|cause| error(format!("cannot be decompressed ({cause})")))?;
             if self.buffer != *piece {
-                return Err(error("comes back as other bytes".to_string()));
+                return Err(error("comes back as different bytes".to_string()));
             }
         }
         Ok(())

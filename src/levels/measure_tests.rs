@@ -49,7 +49,7 @@ fn a_frame_that_does_not_round_trip_is_an_error() {
     worker.check(&batch).expect("the same bytes");
     let mut error = || worker.check(&batch).expect_err("not the same bytes").to_string();
     batch.compressed.lock().bytes[500] ^= 4;
-    assert_eq!(error(), "none does not round-trip: a frame of 0.98 KiB comes back as other bytes");
+    assert_eq!(error(), "none does not round-trip: a frame of 0.98 KiB comes back as different bytes");
     batch.compressed.lock().ends[0] = 999;
     let message = "a frame of 0.98 KiB cannot be decompressed (the frame holds 999 bytes, not the 1000 stated)";
     assert_eq!(error(), format!("none does not round-trip: {message}"));

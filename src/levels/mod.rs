@@ -4,8 +4,8 @@
 //! [`archive`](crate::archive), decompresses them with the decoder of [`restore`](crate::restore),
 //! checks the result, and reports a [`LevelRow`] for each. [`recommend()`] chooses among the rows.
 
-// Frames are held in memory by `input`; `pieces` measures storages, records and frames of any size
-// alone, and `link` computes times over a network link. `src/cli/levels` prints the results.
+// `input` holds frames in memory. `pieces` measures storages, records and frames of any size on their own,
+// and `link` computes times over a network link. `src/cli/levels` prints the results.
 
 pub(crate) mod codec;
 pub(crate) mod input;
@@ -61,8 +61,8 @@ pub struct MeasureOptions {
     pub repeat: usize,
     /// Minimum total time of the runs per measurement. Default: none.
     pub min_time: Duration,
-    /// Time for all codecs together. When it is short, further runs of a codec are left out; when it
-    /// is used up, so are the remaining codecs. Default: none.
+    /// Time for all codecs together. When little of it is left, a codec gets fewer runs; when it is used
+    /// up, the remaining codecs are left out. Default: none.
     #[setters(strip_option)]
     pub budget: Option<Duration>,
     /// Threads that read, compress and decompress, 1 to 1024. Default: one per core.
@@ -99,7 +99,7 @@ impl MeasureOptions {
 /// the budget is used up.
 ///
 /// # Errors
-/// If the input cannot be read, a level does not exist, a codec does not restore the same bytes, or
+/// The input cannot be read, a level does not exist, a codec does not restore the same bytes, or
 /// `progress` is interrupted.
 pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<LevelRow>> {
     let is_invalid = |codec: &&FrameCodec| codec.name == REFERENCE_CODEC && !is_zstd_level(codec.level);
@@ -126,7 +126,7 @@ pub struct LevelRow {
     pub codec: FrameCodec,
     /// Length of the measured content, in bytes.
     pub input_bytes: u64,
-    /// Its compressed length, in bytes.
+    /// Compressed length of the content, in bytes.
     pub output_bytes: u64,
     /// Seconds that a run of compressing took on all threads.
     pub compress: Summary,

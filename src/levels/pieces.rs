@@ -111,8 +111,8 @@ impl PieceRow {
 /// then one for all classes.
 ///
 /// # Errors
-/// If the input has no storages or records, if one of them is not restored to the same bytes, or if the
-/// user interrupts the measurement.
+/// The input has no storages or records, one of them is not restored to the same bytes, or the user
+/// interrupts the measurement.
 pub fn measure_sizes(
     input: &Input,
     unit: SizeUnit,
@@ -170,12 +170,12 @@ pub fn measure_sizes(
     Ok(rows)
 }
 
-/// Measures frames of each size, and appends its row. `sizes` are in ascending order. Skips the sizes
+/// Measures frames of each size, and appends a row for it. `sizes` are in ascending order. Skips the sizes
 /// after the first one that holds every frame of the input, because they would produce the same frames.
 /// The frames of each size are compressed for at least `min_time`, and decompressed for as long.
 ///
 /// # Errors
-/// If a frame is not restored to the same bytes, or if the user interrupts the measurement.
+/// A frame is not restored to the same bytes, or the user interrupts the measurement.
 pub fn measure_frames(
     input: &Input,
     codec: FrameCodec,
@@ -235,7 +235,7 @@ fn cut_frames<'a>(input: &'a Input, size_bytes: u64, frames_max: usize) -> Vec<&
 /// Chooses at most `pieces_max` pieces, but at least one. They are spread evenly, and ordered so that any
 /// first part of them is spread too.
 fn choose_evenly<'a, P: Iterator<Item = &'a [u8]>>(pieces: impl Fn() -> P, pieces_max: usize) -> Vec<&'a [u8]> {
-    /// Number of rounds in which the chosen pieces are ordered; each round takes every sixteenth piece.
+    /// The chosen pieces are reordered in as many rounds, each of which takes every sixteenth piece.
     const ROUNDS: usize = 16;
     let count = pieces().count().max(1);
     let chosen_count = pieces_max.clamp(1, count);

@@ -33,8 +33,8 @@ pub struct CodecChoice {
 }
 
 impl CodecChoice {
-    /// Returns the flags with which `archive` uses this codec: `--zstd-level 3`, `--format lz4`. The
-    /// codecs in [`Recommendation::others`] have none.
+    /// Returns the flags with which `archive` uses this codec: `--zstd-level 3`, `--format lz4`. `archive` has
+    /// no flags for the codecs in [`Recommendation::others`].
     pub fn flags(&self) -> String {
         archive_flags(self.codec)
     }
@@ -51,7 +51,7 @@ pub struct Recommendation {
     pub smallest_size: CodecChoice,
     /// Best of both: the knee of the curve of size against time.
     pub knee: CodecChoice,
-    /// True if the times of the knee and its neighbours are consistent.
+    /// True if the times of the knee and its neighbors are consistent.
     pub measured_well_enough: bool,
     /// Codecs that `archive` does not write, and that no measured one beats in both size and time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -76,7 +76,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let knee = find_knee(&curve).filter(is_worth_its_time).unwrap_or(fastest);
     let knee_index = curve.iter().position(|row| row.codec == knee.codec);
     let knee_index = knee_index.unwrap_or_default();
-    let knee_and_neighbours = &curve[knee_index.saturating_sub(1)..curve.len().min(knee_index + 2)];
+    let knee_and_neighbors = &curve[knee_index.saturating_sub(1)..curve.len().min(knee_index + 2)];
     let has_scattered_times = |row: &&LevelRow| row.warnings.iter().any(|warning| warning.about == "times");
 
     let time = if is_cpu_time_compared { "CPU time" } else { "time" };
@@ -115,7 +115,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         shortest_time: choice(fastest, format!("no measured choice takes less {time}")),
         smallest_size: choice(smallest, smallest_reason),
         knee: choice(knee, knee_reason),
-        measured_well_enough: !knee_and_neighbours.iter().any(has_scattered_times),
+        measured_well_enough: !knee_and_neighbors.iter().any(has_scattered_times),
         others,
     })
 }
@@ -262,7 +262,7 @@ mod tests {
         let is_measured_well_enough = |rows: &[LevelRow]| recommend(rows).expect("rows").measured_well_enough;
         assert_eq!(recommend(&rows).expect("rows").knee.codec.level, 2);
         rows[3].warnings.push(Warning::new("times", String::new()));
-        assert!(is_measured_well_enough(&rows), "it is no neighbour");
+        assert!(is_measured_well_enough(&rows), "level 4 is not a neighbor of the knee");
         for index in 0..3 {
             let mut rows = rows.clone();
             rows[index].warnings.push(Warning::new("times", String::new()));

@@ -6,7 +6,7 @@
 //!
 //! The compressed size of the input is estimated as (whole content) x (compressed bytes of the
 //! sample) / (content of the sample). The standard error follows from the differences between
-//! neighbouring frames of the sample (the successive difference estimator for one draw per group).
+//! neighboring frames of the sample (the successive difference estimator for one draw per group).
 //! Differences between distant parts do not matter, because every part is represented.
 
 use slotpress_base::random::mix;

@@ -78,7 +78,7 @@ impl OpenInput {
         }
         if options.slot.is_some() || options.base_slot.is_some() {
             let path = path.escaped();
-            let message = format!("{path} is a file, which has no slot and base slot to choose");
+            let message = format!("{path} is a file, which has no slot or base slot to choose");
             return Err(Error::usage(message).with_hint("pass a ledger, or leave them out"));
         }
         let archive = match OpenArchive::open(path, &Default::default()) {

@@ -98,7 +98,7 @@ pub fn time_warning(work: &'static str, runs: &[f64]) -> Option<Warning> {
 }
 
 /// Warns if workers, which only compute, took more elapsed time than CPU time: then they had to wait for
-/// a core. Gives no warning for runs that are too short to show the difference.
+/// a core. Does not warn of runs that are too short to show the difference.
 pub fn load_warning(workers: &Elapsed, runs: &[f64]) -> Option<Warning> {
     let wait_percent = 100.0 - workers.cpu_percent();
     let is_measured = !workers.wall.is_zero() && median(runs) >= RUN_TIME_MIN.as_secs_f64();

@@ -23,7 +23,7 @@ use crate::archive::encode::{ArchiveFormat, Codec, FrameCompressor};
 use crate::archive::layout::{RecordLayout, clustering_bytes};
 use crate::archive::lz4::{UNCOMPRESSED_FLAG, append_blocks};
 
-/// Codec with which others are compared, at level 1 if that was measured.
+/// Codec with which the others are compared: at level 1, if that was measured.
 pub const REFERENCE_CODEC: &str = "zstd";
 
 pub const REFERENCE_LEVEL: i32 = 1;
@@ -82,7 +82,7 @@ impl FrameCodec {
     /// frame, because most of it is allocated then.
     ///
     /// # Errors
-    /// If the codec cannot be used, for example for lack of memory.
+    /// The codec cannot be used, for example for lack of memory.
     pub fn worker_bytes(&self, frame_size_bytes: u64) -> Result<u64> {
         let frame = vec![0; frame_size_bytes as usize];
         let mut encoder = Encoder::new(*self)?;
@@ -380,7 +380,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn damaged_frames_give_no_more_than_the_stated_length(
+        fn damaged_frames_never_decode_to_more_than_the_stated_length(
             changed in any::<prop::sample::Index>(),
             value: u8,
             cut in any::<prop::sample::Index>(),

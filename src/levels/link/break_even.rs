@@ -1,6 +1,6 @@
-//! Finds the bandwidth at which one level overtakes its neighbour.
+//! Finds the bandwidth at which one level overtakes its neighbor.
 //!
-//! Of two levels, the heavier one takes more time and leaves less to send, so the lead changes at most
+//! Of two levels, the heavier one compresses longer and leaves less to send, so the lead changes at most
 //! once. Bisection between the slowest and the fastest link finds the change. The link's delay and window
 //! are included: if a window limits a stream, more bandwidth does not help.
 
@@ -30,7 +30,7 @@ pub enum BandwidthRange {
     Above(f64),
 }
 
-/// Two neighbouring levels, and the bandwidth at which one overtakes the other.
+/// Two neighboring levels, and the bandwidth at which one overtakes the other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_break_even")]
 pub struct BreakEven {
@@ -129,8 +129,7 @@ mod tests {
         let break_even = find_break_even(&light, &heavy, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
         let BandwidthRange::Below(bandwidth) = break_even.heavier_is_sooner else { panic!("{break_even:?}") };
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
-        // Streaming: level 3 compresses 140 MB/s, so the crossing is at a rate of the link above
-        // that.
+        // Streaming: level 3 produces 140 MB/s, so the crossing is at a higher rate of the link.
         let break_even = find_break_even(&light, &heavy, TransferMode::Streaming, &options_for(Link::new(1e9)));
         let BandwidthRange::Below(bandwidth) = break_even.heavier_is_sooner else { panic!("{break_even:?}") };
         assert!((1.10e9..1.30e9).contains(&bandwidth), "{bandwidth}");
@@ -151,8 +150,7 @@ mod tests {
             &options_for(Link::new(1e9)),
         );
         assert_eq!(break_even.heavier_is_sooner, BandwidthRange::Never);
-        // A window of 2.7 MiB per second is slower than any codec: level 1 is not better at any
-        // bandwidth.
+        // A window of 2.7 MiB per second is slower than any codec, so level 3 is better at every bandwidth.
         let far = options_for(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
         let break_even = find_break_even(&light, &row(3, 28_000_000_000, 200.0), TransferMode::StoreAndForward, &far);
         assert_eq!(break_even.heavier_is_sooner, BandwidthRange::Always);

@@ -171,7 +171,7 @@ impl LinkRow {
         if self.codec.name == UNCOMPRESSED { "uncompressed".to_string() } else { self.codec.to_string() }
     }
 
-    /// Returns the stage that takes longest; of equal ones, the first.
+    /// Returns the stage that takes longest. If several take equally long, returns the first of them.
     pub fn slowest_stage(&self) -> &'static str {
         let names = ["archive", "send", "decode", "place"];
         let longest = self.stages.to_array().into_iter().fold(0.0, f64::max);

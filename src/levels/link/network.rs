@@ -1,7 +1,7 @@
 //! Computes the throughput of TCP over a link, and the time of a transfer.
 //!
 //! The rate of a stream is the lower of two rates: its share of the bandwidth without the headers of
-//! Ethernet, IP and TCP, and one window per round trip. Loss of packets is not modelled.
+//! Ethernet, IP and TCP, and one window per round trip. Packet loss is not modeled.
 //!
 //! A transfer begins with a connection and a request, which take two round trips. Then the window
 //! doubles every round trip from ten segments (RFC 6928) until the stream has reached its rate
@@ -23,7 +23,7 @@ const HEADER_BYTES: f64 = 90.0;
 /// buffer (6 MiB, `tcp_rmem`) permits more. `bench/link.sh` checks the limit.
 pub const WINDOW_BYTES: u64 = (4 << 20) * 2 / 3;
 
-/// Segments sent before the first acknowledgement (RFC 6928).
+/// Segments sent before the first acknowledgment (RFC 6928).
 const INITIAL_SEGMENTS: f64 = 10.0;
 
 /// Round trips until the first byte arrives: one for the connection, one for request and response.

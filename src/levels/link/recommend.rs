@@ -1,9 +1,9 @@
 //! Recommends a level for a link.
 //!
-//! Some levels start a node at the earliest time, within 1 %, which no measurement distinguishes. Of these,
-//! the level with the smallest archive is chosen, because it sends the fewest bytes. By default, only zstd is
-//! considered, because every client reads it. On request, so are the other formats that `archive` writes, lz4
-//! and plain tar.
+//! Levels with which a node starts within 1 % of the shortest time are tied, because no measurement
+//! distinguishes them. Of these, the level with the smallest archive is chosen, because it sends the fewest
+//! bytes. By default, only zstd is considered, because every client reads it. On request, the other formats
+//! that `archive` writes, lz4 and plain tar, are considered too.
 
 #![allow(missing_docs, reason = "the names suffice")]
 
@@ -14,7 +14,7 @@ use crate::levels::codec::FrameCodec;
 use crate::levels::link::{LinkRow, TransferMode};
 use crate::levels::recommend::{archive_flags, archive_format};
 
-/// Times that exceed the shortest time by at most this share count as equal to it.
+/// Times that exceed the shortest time by at most this share are tied with it.
 const TIE_SHARE: f64 = 0.01;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
