@@ -6,8 +6,8 @@
 //! bytes. Everything else, and every length, stays the same.
 //!
 //! A storage that spans several frames is sorted in pieces, one per frame. Whole records of a piece are
-//! sorted within it; a record that is cut at an end of the piece stays in place. A sorted piece then
-//! takes the same range of the file as before, and memory depends on the size of the frame, not of the
+//! sorted within it; a record that is cut at an end of the piece stays in place. So a sorted piece
+//! fills the same range of the file as before, and memory depends on the size of the frame, not of the
 //! storage. From the previous piece, only the [`RecordPosition`] at its end is needed.
 //!
 //! To move little memory, keys are sorted instead of records: one walk over the headers computes a
@@ -127,9 +127,9 @@ impl Clusterer {
         RecordPosition::GivenUp
     }
 
-    /// Copies the piece that [`Self::walk`] has read into `output`, which has the same length. Sorts
+    /// Copies a piece to `output`, which has the same length, after [`Self::walk`] has read it. Sorts
     /// the records, and zeroes meaningless bytes. If two records have the same address, their order
-    /// shows which is newer: copies the piece unchanged in this case, and returns false.
+    /// shows which is newer, so the piece is copied unchanged, and false is returned.
     pub fn copy_sorted(&mut self, piece: &[u8], output: &mut [u8]) -> bool {
         let (Some(first), Some(last)) = (self.records.first().cloned(), self.records.last().cloned()) else {
             output.copy_from_slice(piece);
@@ -169,15 +169,15 @@ impl Clusterer {
         true
     }
 
-    /// True if two records have the same address, judged by 64-bit hashes. If two hashes collide,
-    /// the piece stays unchanged, which costs only compression.
+    /// True if the 64-bit hashes of two addresses are equal. If two different addresses have the same
+    /// hash, the piece stays unchanged, and only compresses worse.
     fn has_address_twice(&mut self) -> bool {
         let bits = (self.address_hashes.len() * 2).next_power_of_two().trailing_zeros().max(4);
         self.table.clear();
         self.table.resize(1 << bits, 0);
         let mask = self.table.len() - 1;
         for hash in &self.address_hashes {
-            // Zero marks an empty place of the table.
+            // Zero marks an empty slot of the table.
             let hash = (*hash).max(1);
             let mut index = (hash >> (64 - bits)) as usize;
             while self.table[index] != 0 {
@@ -208,7 +208,7 @@ pub fn find_position(piece: &[u8], piece_offset: u64, storage_bytes: u64) -> Rec
     for number in (0..chains.len()).rev() {
         let offset = first + number as u64 * RECORD_ALIGNMENT;
         chains[number] = match piece[(offset - piece_offset) as usize..].first_chunk().map(record_bytes) {
-            // A record may begin here: an end mark, or a header that the end of the piece cuts.
+            // The chain may end here: at an end mark, or at a header that the end of the piece cuts.
             Some(Some(0)) | None => 1,
             Some(Some(length)) if offset + length <= storage_bytes => {
                 let next = ((align8(offset + length) - first) / RECORD_ALIGNMENT) as usize;
@@ -239,8 +239,8 @@ fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Option<u64> {
     }
 }
 
-/// Widths of the fields of a sort key, from the highest bits down: data length, owner, start
-/// of data.
+/// Widths of the fields of a sort key in bits, from the highest bits down: data length, owner, start of
+/// data.
 const LENGTH_BITS: u32 = 11;
 const OWNER_BITS: u32 = 9;
 const START_BITS: u32 = 26;
@@ -248,16 +248,17 @@ const START_BITS: u32 = 26;
 /// first 32 bytes.
 const PREFIX_BITS: u32 = 12;
 const HASH_BITS: u32 = START_BITS - PREFIX_BITS;
-/// Parts of a balance: its number of bits, and the bits after the highest one.
+/// Parts of a balance, which replaces a missing start of data: the position of its highest bit, and the
+/// bits after that.
 const MAGNITUDE_BITS: u32 = 6;
 const MANTISSA_BITS: u32 = START_BITS - MAGNITUDE_BITS;
 const KEY_BITS: u32 = LENGTH_BITS + OWNER_BITS + START_BITS;
 const _: () = assert!(KEY_BITS + INDEX_BITS == u64::BITS);
 
-/// Computes a key that places similar records side by side. The key has the data length, the owner, and the
-/// first 32 bytes of data, such as the mint of a token account. If there is less data, the key has the
-/// balance instead of data. Long fields are hashed to a few bits: only equality matters, and a collision
-/// costs a few bytes of compression.
+/// Computes a key that places similar records side by side. It consists of the data length, the owner, and
+/// the first 32 bytes of data, such as the mint of a token account. If there is less data, the balance
+/// takes its place. Long fields are hashed to a few bits: only equality matters, and after a collision,
+/// records merely compress a little worse.
 fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
     let length = (data.len() as u64).min((1 << LENGTH_BITS) - 1);
     let owner = highest_bits(
@@ -432,8 +433,10 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_not_records_stay(bytes in proptest::collection::vec(any::<u8>(), 1..600), kind in 0u8..3) {
-            let mut bytes = bytes;
+        fn bytes_that_are_not_records_stay_unchanged(
+            mut bytes in proptest::collection::vec(any::<u8>(), 1..600),
+            kind in 0u8..3,
+        ) {
             // Makes the bytes resemble records: a short length, and a valid flag.
             if kind > 0 && bytes.len() >= RECORD_HEADER_BYTES {
                 bytes[9..16].fill(0);
@@ -444,11 +447,15 @@ mod tests {
         }
 
         #[test]
-        fn damaged_storages_stay(accounts in accounts(), at in any::<prop::sample::Index>(), value in any::<u8>()) {
+        fn a_damaged_storage_is_sorted_or_unchanged(
+            accounts in accounts(),
+            position in any::<prop::sample::Index>(),
+            value in any::<u8>(),
+        ) {
             let mut bytes = storage(&accounts, true);
             prop_assume!(!bytes.is_empty());
-            let at = at.index(bytes.len());
-            bytes[at] = value;
+            let position = position.index(bytes.len());
+            bytes[position] = value;
             let (clustered, is_sorted) = cluster(&bytes);
             if !is_sorted {
                 prop_assert_eq!(&clustered, &bytes);
@@ -457,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn records_with_one_address_keep_their_order() {
+    fn records_with_the_same_address_keep_their_order() {
         let account = Account { address: 1, owner: 9, lamports: 5, is_executable: false, data: vec![1; 9], noise: 3 };
         let versions = [account.clone(), Account { owner: 1, data: Vec::new(), ..account }];
         let storage = storage(&versions, true);
@@ -465,10 +472,10 @@ mod tests {
     }
 
     #[test]
-    fn bytes_after_the_end_mark_stay() {
+    fn bytes_after_the_end_mark_stay_unchanged() {
         let account = Account { address: 1, owner: 9, lamports: 5, is_executable: false, data: vec![1; 9], noise: 0 };
-        let first = Account { address: 2, owner: 1, data: Vec::new(), ..account.clone() };
-        let mut storage = storage(&[account, first], true);
+        let sorted_first = Account { address: 2, owner: 1, data: Vec::new(), ..account.clone() };
+        let mut storage = storage(&[account, sorted_first], true);
         let records = storage.len();
         storage.resize(records + 200, 0);
         storage.extend_from_slice(&[0xff; 300]);

@@ -25,7 +25,7 @@ pub struct Codec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArchiveFormat {
-    /// `.tar.zst`, compressed by zstd.
+    /// `.tar.zst`, compressed with zstd.
     Zstd {
         /// From [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`], without 0.
         level: i32,
@@ -129,7 +129,7 @@ impl FrameCompressor {
         Ok(Self::Zstd(context))
     }
 
-    /// Compresses `content` to one frame. The frame replaces the bytes in `to`.
+    /// Compresses `content` into one frame, which replaces the bytes in `to`.
     ///
     /// # Errors
     /// Memory runs out.
@@ -164,16 +164,15 @@ fn zstd_error(action: &str, code: usize) -> Error {
 
 pub struct FrameSummary {
     pub content_bytes: u64,
-    /// Number of storages in the frame whose records kept their order although the layout
-    /// is clustered.
+    /// Number of storages in the frame that could not be clustered.
     pub unclustered_pieces: u64,
     pub hash: Option<FrameHash>,
 }
 
 /// A frame that is to be encoded.
 pub trait FrameContent: Send {
-    /// Writes the content into a buffer, which the worker reuses. Returns its length and the frame's
-    /// link.
+    /// Writes the content to the start of a buffer, which the worker reuses. Returns the content's length
+    /// and the frame's link.
     ///
     /// # Errors
     /// The content cannot be read.
@@ -225,7 +224,7 @@ impl<'a> FrameWorker<'a> {
             (content, unclustered_pieces) = self.clusterer.cluster(content, link)?;
         }
         self.compressor.compress(content, to)?;
-        // Hashed here, where all cores work, and not on the thread that writes.
+        // All workers hash frames, since hashing would slow down the single thread that writes.
         let hash = matches!(self.codec.format, ArchiveFormat::Zstd { .. }).then(|| frame_hash(to));
         Ok(FrameSummary { content_bytes: content_bytes as u64, unclustered_pieces, hash })
     }

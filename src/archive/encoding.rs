@@ -47,7 +47,7 @@ impl EncodingOptions {
     /// to `other_bytes`.
     ///
     /// # Errors
-    /// The frame size is out of range, or not even one worker fits.
+    /// The frame size is out of range, or there is not enough memory for one worker.
     pub(crate) fn worker_count(&self, other_bytes: u64) -> Result<usize> {
         check_frame_size(self.frame_size_bytes)?;
         let threads = self.threads.max(1);
@@ -68,7 +68,7 @@ impl EncodingOptions {
     /// [`AHEAD_BYTES_MAX`].
     ///
     /// # Errors
-    /// zstd's context cannot be allocated. If the limit is too small, returns 0 instead of an error.
+    /// zstd's context cannot be allocated. A limit that leaves nothing is not an error.
     pub(crate) fn ahead_bytes(&self, workers: usize, other_bytes: u64) -> Result<u64> {
         let Some(memory_bytes) = self.memory_bytes else { return Ok(AHEAD_BYTES_MAX) };
         let worker_bytes = worker_memory_bytes(&self.codec, self.frame_size_bytes)?;
@@ -107,7 +107,7 @@ pub fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> 
     let mut compressor = FrameCompressor::new(codec)?;
     compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;
     let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;
-    // All workers share one more buffer. It is counted for each worker, to be on the safe side.
+    // All workers together have one more buffer. To be on the safe side, it is counted for each worker.
     let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
     let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, frame_size_bytes);
     Ok(content_bytes + buffers * output_bytes + compressor.context_bytes() as u64)

@@ -12,7 +12,7 @@ use slotpress_read::{ArchiveInput, Plan, Source};
 use super::{ArchiveOptions, HeldLedger, open_snapshot, plan_snapshot};
 
 /// Opens the state that `options` would archive, for commands that read archives. Ignores codec,
-/// frames and base slot. The ledger stays locked until the result is dropped.
+/// frames and base slot. The ledger stays locked until the last clone of the result is dropped.
 ///
 /// # Errors
 /// The ledger is in use, or its bank snapshot is not complete or not valid.

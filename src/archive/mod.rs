@@ -55,8 +55,8 @@ pub struct ArchiveOptions {
     /// Slot of the bank snapshot to archive. Default: the slot of the newest complete one.
     #[setters(strip_option)]
     pub slot: Option<u64>,
-    /// Slot of the full archive on which the new archive, an incremental one, builds. Default: none,
-    /// which makes a full archive.
+    /// Slot of the full archive on which the new archive builds. Default: none, which makes a full
+    /// archive.
     #[setters(strip_option)]
     pub base_slot: Option<u64>,
     /// Format, level, frames, threads and memory.
@@ -95,8 +95,8 @@ pub struct ArchiveReport {
     pub input_bytes: u64,
     /// Checks that were made when the archive was read back; `None` if it was not read back.
     pub read_back: Option<ReadBackReport>,
-    /// Path of the incremental archive's full archive, if it is in the output directory or the
-    /// snapshots directory.
+    /// Path of the incremental archive's base, if it is in the output directory or the snapshots
+    /// directory.
     #[serde(skip)]
     pub base: Option<PathBuf>,
     /// Number of workers that encoded the archive.
@@ -119,13 +119,13 @@ pub struct NewArchive {
     pub output_bytes: u64,
     /// Number of frames, without skippable ones.
     pub frames: u64,
-    /// Number of pieces of storages whose records kept their order although the layout is
-    /// [`RecordLayout::Clustered`]. A storage has a piece in each frame that holds a part of it.
+    /// Number of pieces of storages that [`RecordLayout::Clustered`] had to leave unchanged. A storage has
+    /// a piece in each frame that holds a part of it. Pieces after an invalid record are not counted.
     pub unclustered_pieces: u64,
     /// Root of the archive: one hash that covers its length, the hashes of all frames, and the
     /// index. Only zstd archives have one.
     pub root: Option<ArchiveRoot>,
-    /// Time until the archive was on disk under its name.
+    /// Time until the archive was complete under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,
     /// Format and layout of the archive.
@@ -160,15 +160,16 @@ impl NewArchive {
     }
 }
 
-/// Archives a bank snapshot of a stopped validator. Blocks until the archive is on disk under
-/// its name.
+/// Archives a bank snapshot of a stopped validator. When it returns, the archive is complete; in a
+/// directory, it is on disk under its name.
 ///
 /// # Errors
 /// - The ledger is in use.
 /// - Its bank snapshot is not complete, or not valid (bank file, status cache, version).
 /// - Options contradict the ledger.
-/// - A disk fails, or is full.
+/// - A disk or the sink fails, or is full; or there is not enough memory.
 /// - The archive already exists: [`ErrorKind::Exists`](crate::ErrorKind::Exists).
+/// - Reading the archive back finds it damaged.
 ///
 /// After an error, no file is left behind, but a stream may have received a part of the archive.
 pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Progress) -> Result<ArchiveReport> {
@@ -217,13 +218,13 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
     };
     let storages = plan.storages.len() as u64;
     let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
-    // Only the report needs the base, so an unreadable directory is not an error here.
+    // From here on, only the report needs the base, so an unreadable directory is not an error.
     let base = base.ok().flatten().map(|base| base.path);
     Ok(ArchiveReport { archive, input_bytes, read_back, base, threads: planned.workers })
 }
 
-/// Held while a ledger is read: its lock, and a watch over the page cache of its bank snapshots, whose
-/// lists and bank file are read several times.
+/// Lock of a ledger that is being read, and a watch over the page cache of its bank snapshots, whose lists
+/// and bank file are read several times. Dropping the watch drops their pages.
 #[derive(Debug)]
 struct HeldLedger {
     _lock: Option<LedgerLock>,
@@ -341,7 +342,7 @@ impl<'a> PlannedArchive<'a> {
         read_ahead(frames, &reader, |frames| encode_frames(frames, &encoding.codec, self.workers, progress, on_frame))
     }
 
-    /// Finds the full archive of an incremental one in the output and the snapshots directory.
+    /// Finds the base of an incremental archive in the output directory or the snapshots directory.
     fn find_base(&self, sink: &dyn Sink) -> Result<Option<ArchiveInput>> {
         let Some(base_slot) = self.name.base_slot else { return Ok(None) };
         let catalog = scan_for_bases(self.options, sink.dir_path())?;
@@ -352,8 +353,8 @@ impl<'a> PlannedArchive<'a> {
 }
 
 /// Warns of storages that are longer than the bank file says, although no list names obsolete records
-/// in them: the ledger was restored, and no validator has run on it since. They are archived whole, so
-/// the archive is somewhat larger. A preview does not warn of this.
+/// in them: the ledger was restored, and no validator has run on it since. They are archived in full.
+/// A preview does not warn of them.
 fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
     let subject = match count {
         0 => return,

@@ -1,5 +1,5 @@
-//! Previews an archive: makes all checks that need no writing, and estimates the size from
-//! a sample.
+//! Previews an archive: makes all checks that are possible without writing, and estimates the size
+//! from a sample.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use slotpress_format::{ArchiveName, serialize_name_parts};
 use super::sink::Sink;
 use super::{ArchiveOptions, PlannedArchive};
 
-/// Number of frames in the sample, spread evenly over the archive: 128 MiB at the default frame size,
-/// which level 1 compresses in a second or two on one core.
-const SAMPLE_FRAMES: usize = 16;
+/// Largest number of frames in the sample, which are spread evenly over the archive: 128 MiB at the default
+/// frame size, which level 1 compresses in a second or two on one core.
+const SAMPLE_FRAMES_MAX: usize = 16;
 
 /// The planned archive, with its estimated size.
 #[derive(Clone, Debug, Serialize)]
@@ -28,7 +28,7 @@ pub struct ArchivePreview {
     pub storages: u64,
     /// Length of the tar stream to be compressed, in bytes.
     pub input_bytes: u64,
-    /// Estimated length of the archive in bytes, extrapolated from the sample. The index is
+    /// Estimated length of the archive in bytes, extrapolated from the sample. Index and seek table are
     /// not counted.
     pub estimated_bytes: u64,
     /// Length of the sample, in bytes of tar. For a small ledger, the sample is the whole tar stream.
@@ -92,7 +92,7 @@ impl PlannedArchive<'_> {
 
     /// Compresses a sample to estimate the length of the archive.
     fn estimate(&self, progress: &dyn Progress) -> Result<Estimate> {
-        let step = self.frames().count().div_ceil(SAMPLE_FRAMES).max(1);
+        let step = self.frames().count().div_ceil(SAMPLE_FRAMES_MAX).max(1);
         let sample: Vec<_> = self.frames().step_by(step).collect();
         let sample_bytes = sample.iter().map(|frame| frame.span.length_bytes).sum();
         progress.stage(Stage::Sampling, Some(sample_bytes));

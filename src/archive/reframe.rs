@@ -18,11 +18,12 @@ use crate::archive::writer::ArchiveWriter;
 /// waits for each step of the other.
 const FRAMES_IN_FLIGHT: usize = 2;
 
-/// Largest memory in bytes of the reading side, for frames of 32 MiB and one decoder: three decoded
-/// frames and two compressed ones of 16 MiB.
+/// Memory in bytes of the reading side, for frames of 32 MiB and one decoder: three decoded frames, and two
+/// compressed ones of 16 MiB.
 const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 
-/// Returns the most memory in bytes that is needed in addition to that of the compressing workers.
+/// Returns the memory in bytes that is needed in addition to that of the compressing workers, with one
+/// decoder. The buffers of further decoders are not counted.
 pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
     DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_IN_FLIGHT as u64 + 2))
 }
@@ -98,7 +99,7 @@ pub fn reframe<T: Send>(
 ) -> Result<T> {
     let pool = BufferPool::default();
     let (frames_tx, frames_rx) = bounded(FRAMES_IN_FLIGHT);
-    // The encoding side counts written bytes, the reading side read bytes.
+    // The reading side counts the bytes read, and the encoding side the bytes written.
     let read_progress = Forward::new(progress, |event| match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
         event => Some(event),

@@ -48,7 +48,7 @@ pub trait Destination {
         Ok(())
     }
 
-    /// Begins an archive of at most about `bytes_max` bytes. A store needs its name in advance.
+    /// Begins an archive of at most about `bytes_max` bytes. A store needs the archive's name now.
     fn begin(
         &mut self,
         _name: Option<&ArchiveName>,
@@ -66,13 +66,13 @@ pub trait Destination {
 
     fn write(&mut self, bytes: &[u8], progress: &dyn Progress) -> Result<()>;
 
-    /// Writes all bytes out. A file can be read afterwards.
+    /// Writes all bytes out, so that a file can be read back.
     fn flush(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Brings the complete archive to disk and gives it its name. Returns its path; `None` for a
-    /// stream.
+    /// Brings the complete archive to disk and gives it its name. Returns its path or its URL; `None`
+    /// for a stream.
     fn publish(&mut self, _name: &str, _progress: &dyn Progress) -> Result<Option<PathBuf>> {
         Ok(None)
     }
@@ -95,7 +95,7 @@ impl DirSink {
     /// meanwhile.
     ///
     /// # Errors
-    /// The directory does not exist, or cannot be read.
+    /// There is no such directory, or it cannot be opened.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         check_output_dir(dir.as_ref())?;
         Ok(Self::from_dir(Arc::new(KeptDir::open(dir.as_ref())?)))
@@ -133,7 +133,7 @@ impl Destination for DirSink {
         hint: IoHint,
         _progress: &dyn Progress,
     ) -> Result<()> {
-        // Several runs may replace the same archive at once: the last one wins.
+        // Several runs may replace the same archive at once: the last one to finish wins.
         let file = match name {
             Some(name) if !self.replace => {
                 let name = name.to_string();
@@ -193,7 +193,7 @@ impl Destination for StreamSink<'_> {
     }
 }
 
-/// A directory of a store, or a bucket.
+/// A store, to which the archive is uploaded.
 #[cfg(feature = "stores")]
 pub struct StoreSink<'a> {
     store: &'a Store,
@@ -207,7 +207,7 @@ const TAIL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 #[cfg(feature = "stores")]
 impl<'a> StoreSink<'a> {
-    /// Uploads into a directory or bucket.
+    /// Uploads to a directory or bucket.
     pub fn new(store: &'a Store) -> Self {
         Self { store, replace: false, unfinished: None }
     }

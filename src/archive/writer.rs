@@ -22,8 +22,7 @@ pub struct ArchiveWriter<'a> {
 pub struct WrittenArchive {
     pub length_bytes: u64,
     pub frames: u64,
-    /// Storages whose records kept their order although the layout is clustered. A storage counts
-    /// once for each frame that holds a part of it.
+    /// Sum over the frames; see [`FrameSummary::unclustered_pieces`].
     pub unclustered_pieces: u64,
     pub root: Option<ArchiveRoot>,
 }
