@@ -27,7 +27,7 @@ impl AssignedStorage {
     }
 }
 
-/// Assigns storages to places, one archive after the other. The caller must have checked each entry by
+/// Assigns storages to places, one archive after the other. The caller must have checked each entry against
 /// the rules.
 #[derive(Clone, Debug)]
 pub struct Assigner {

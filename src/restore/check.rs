@@ -37,7 +37,7 @@ impl Unpacker<'_> {
         Ok(Assurance::new(accounts, has_index))
     }
 
-    /// Compares the accounts that were unpacked with the bank file. Returns their number.
+    /// Compares the state in the unpacked storages with the bank file. Returns the number of accounts.
     fn check_accounts(&self, state: &StateBuilder, bank: &BankFile) -> Result<u64> {
         let progress = self.job.progress;
         let threads = self.job.options.threads;

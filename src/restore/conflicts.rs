@@ -17,7 +17,7 @@ use crate::restore::target::{Target, check_same_file_system};
 
 struct FoundArchive {
     dir: Arc<KeptDir>,
-    /// Path of `dir` below the snapshots directory, with a slash at its end, or empty.
+    /// Path of `dir` below the snapshots directory, with a trailing slash; empty for that directory itself.
     prefix: &'static str,
     name: ArchiveName,
     stat: FileStat,

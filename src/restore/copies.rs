@@ -33,9 +33,9 @@ pub enum ArchiveCopy {
 }
 
 impl ArchiveCopy {
-    /// Chooses how a file gets into `dir`; `None` if it already exists. Clones it if the file
-    /// system can; otherwise it will be copied later. With `move_archives`, it will be renamed.
-    /// Never makes a hard link: Firedancer aborts on one, and reuses the inode later.
+    /// Chooses how a file gets into `dir`; `None` if it is already there. Clones the file if the file
+    /// system can; otherwise, it will be copied later. With `move_archives`, it will be renamed. Never
+    /// makes a hard link: Firedancer refuses to start with one, and writes later archives over the same file.
     pub fn from_file(archive: &OpenArchive, dir: &Arc<KeptDir>, move_archives: bool) -> Result<Option<Self>> {
         let path = archive.path();
         let parent_path = parent_dir(path);
@@ -83,8 +83,8 @@ impl ArchiveToRestore {
     }
 
     /// Copies the archive if it was not cloned, and gives it its name and owner. If the same archive is
-    /// already in the directory, uses that one. Returns the final path. An archive that is to be renamed
-    /// exists only after `moves` has run.
+    /// already in the directory, uses that one. Returns the final path. An archive that is to be renamed is
+    /// there only after `moves` has run.
     ///
     /// # Errors
     /// The directory has another archive of this name, or the disk fails.

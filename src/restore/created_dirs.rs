@@ -19,8 +19,8 @@ pub struct CreatedDirs {
 }
 
 impl CreatedDirs {
-    /// Opens a directory that the user names. Creates it if it is missing, but nothing above it. A new
-    /// directory belongs to `owner`, or to the owner of the directory above.
+    /// Opens a directory that the user names. Creates it if it is missing, but nothing above it. If root
+    /// creates it, it belongs to `owner`, or to the owner of the directory above.
     pub fn open_or_create(&mut self, path: &Path, owner: Option<&Owner>) -> Result<Arc<KeptDir>> {
         let count = self.created.len();
         let mut record = |parent: &Arc<KeptDir>, name: &OsStr| self.created.push((parent.clone(), name.into()));

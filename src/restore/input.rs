@@ -39,11 +39,11 @@ pub enum SuppliedArchive {
 
 pub struct ArchiveToRestore {
     pub archive: OpenArchive,
-    /// `None` if the archive is in the snapshots directory already.
+    /// `None` if the archive is already in the snapshots directory.
     pub copy: Option<ArchiveCopy>,
     pub expect_root: Option<ArchiveRoot>,
-    /// True if the root can be compared only after the archive was read, because the tail has not arrived
-    /// yet.
+    /// True if the root can be compared only after the archive has been read, because the tail has not
+    /// arrived yet.
     pub is_judged_at_end: bool,
 }
 
@@ -81,7 +81,8 @@ impl<'a> RestoreInput<'a> {
                 (archive, Some(ArchiveCopy::Fetched(file)), had_length)
             }
             SuppliedArchive::Saved(source, file) => {
-                // A stream is always read in order, so that its speed makes no difference.
+                // A stream is always read in order, even if its tail has already arrived. So the result
+                // does not depend on the stream's speed.
                 let archive = OpenArchive::from_source(source, None, io_policy)?.without_index();
                 let copy = ArchiveCopy::New { file, is_complete: true };
                 (archive, Some(copy), false)
@@ -127,7 +128,7 @@ impl<'a> RestoreInput<'a> {
 
     pub fn require_expected_archives(&self) -> Result<()> {
         let Some(root) = self.expect_roots.get(self.opened.len()) else { return Ok(()) };
-        let message = format!("no source has an incremental archive of root {root}");
+        let message = format!("no source has an incremental archive with root {root}");
         Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FIND))
     }
 

@@ -240,7 +240,7 @@ impl Drop for Moves {
 }
 
 /// Undoes the renames of a killed run, or removes the journal of a complete one. The caller must hold
-/// the locks of `dir` and of the target's directories. Locks other directories that the journal names.
+/// the locks of `dir` and of the target's directories. Also locks the directories of the journal's moves.
 pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     let path = dir.path_of(JOURNAL_NAME);
     dir.remove_if_exists(JOURNAL_NAME_PARTIAL)?;
@@ -294,8 +294,8 @@ fn is_pending(planned: &Move<OsString>) -> Result<bool> {
     }
 }
 
-/// Refuses the journal of another user, who could make it move any file, and a journal with a second name,
-/// which another user may have given to a file of this user.
+/// Refuses a journal of another user except root, because it could make this run move any file. Refuses a
+/// journal with a second name, because another user may have linked a file of this user to this place.
 fn check_owner(journal: &fs::Metadata, path: &Path) -> Result<()> {
     let trusted = [rustix::process::geteuid(), rustix::process::Uid::ROOT];
     let is_trusted = trusted.iter().any(|user| user.as_raw() == journal.uid());

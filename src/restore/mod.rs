@@ -61,11 +61,11 @@ use crate::restore::unpack::{UnpackedArchive, Unpacker};
 ///
 /// # Errors
 /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if an archive is damaged, or does not match
-/// its name. Also fails if the ledger is in use or holds a state already, or if the disk fails or
-/// is full. After an error, the ledger is as it was before, except that it may hold a new lock file.
+/// its name. Also fails if the ledger is in use, or holds a state that may not be moved aside, or if the
+/// disk fails or is full. After an error, the ledger is as it was, except that it may hold a new lock file.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     for path in options.archives().filter_map(LocalArchive::path) {
-        // Fails before the target is changed if an archive is missing.
+        // A missing archive is reported before the target is changed.
         LocalFile::open(&current_path(path, options))?;
     }
     let newest = options.archives().last().and_then(LocalArchive::path);
@@ -110,7 +110,7 @@ fn restore_into(
     let result = work(RestoreJob { target: &target, options, progress });
     let report = result.map_err(|error| target.old.hint_at_old_states(error, written))?;
     target.created.keep();
-    // Write out data that is still in the page cache.
+    // The files are on disk: this drops their pages from the page cache.
     options.io_policy.io_hint.write_out_dir(&report.path);
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
@@ -246,8 +246,8 @@ impl RestoreJob<'_> {
         Ok(accounts)
     }
 
-    /// Refuses to restore if the smallest possible content of the archives does not fit, and warns if
-    /// their usual content has none. Without an index, the exact size is known only at the end.
+    /// Refuses to restore if the content does not fit even at the lowest ratio, and warns if it does not fit
+    /// at the usual ratio. Without an index, the exact size is known only at the end.
     fn check_space(self, archives: &[ArchiveToRestore]) -> Result<()> {
         let archives_bytes = archives.iter().map(ArchiveToRestore::bytes_to_copy).sum();
         let check = |ratio: u64| {

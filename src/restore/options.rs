@@ -8,13 +8,14 @@ use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
 use slotpress_format::{ArchiveRoot, Genesis, Hash, LedgerPaths};
 use slotpress_read::{Assurance, CheckOptions, LocalArchive};
 
-/// Treatment of bank snapshots and accounts that are already in the target. Archives are not affected.
+/// Treatment of bank snapshots and accounts that are already in the target, and of archives there that
+/// would make a validator ignore or damage the restored state. Other archives are not affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistingState {
-    /// Refuses to restore over it.
+    /// Refuses to restore over them.
     #[default]
     Refuse,
-    /// Moves the old state aside when the new one is complete. There must be space for both.
+    /// Moves them aside when the new state is complete. There must be space for both states.
     MoveAside,
 }
 
@@ -33,7 +34,7 @@ pub struct RestoreOptions {
     #[setters(into)]
     pub expect_roots: Vec<ArchiveRoot>,
     /// Renames archives into the snapshots directory, which must be on their file system. Default:
-    /// false; the archives are copied.
+    /// false, which clones or copies them.
     pub move_archives: bool,
     /// Destination and settings, which the setters of these options set too.
     pub target: TargetOptions,
@@ -73,8 +74,8 @@ pub struct TargetOptions {
     pub check: CheckOptions,
     /// Use of the page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,
-    /// Genesis blocks, one of which must be that of the chain. If there are none, the ledger's genesis
-    /// must be.
+    /// Genesis blocks, one of which must be that of the archives' chain. If the list is empty, the genesis in
+    /// the ledger must be, unless it is unreadable.
     #[doc(hidden)]
     #[setters(skip)]
     pub genesis: Vec<Genesis>,
@@ -126,7 +127,7 @@ pub struct RestoreReport {
     /// Accounts directories that hold the storages.
     #[serde(serialize_with = "text::paths")]
     pub accounts: Vec<PathBuf>,
-    /// Directories to which the former state and newer archives were moved.
+    /// Directories to which the former state and conflicting archives were moved.
     #[serde(serialize_with = "text::paths")]
     pub replaced: Vec<PathBuf>,
     /// Facts on which the result relies: the check of the state, and the evidence that no storage is

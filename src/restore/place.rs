@@ -1,5 +1,5 @@
-//! Temporary directories for the files of a running restore. Their files belong to the target's owner,
-//! and are removed if the restore does not finish.
+//! Temporary directories for the files of a running restore. The files belong to the target's owner, and
+//! are removed if the restore does not finish.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Reads superseded records again from the unpacked storages, in the order of storage and offset.
+//! Reads superseded records again from the unpacked storages: from each storage, in the order of offsets.
 
 // The files may have been changed in the meantime, so this module must not panic on any content.
 #![warn(
@@ -22,7 +22,7 @@ use crate::restore::unpack::Unpacker;
 const FIRST_READ_BYTES: usize = 512;
 
 impl Unpacker<'_> {
-    /// Passes superseded records to `records`, by storages in the order of the archives.
+    /// Passes superseded records to `records`. Each worker reads one storage at a time.
     pub fn read_superseded(&self, superseded: &Superseded, records: &AccountsPass<'_>) -> Result<()> {
         let options = self.job.options;
         let new_worker = || {
@@ -42,7 +42,7 @@ impl Unpacker<'_> {
                     let (header, data) = read_record(&file, offset_bytes, buffer).or_path("read", &path)?;
                     worker.record(Record { offset_bytes, header: &header, data });
                 }
-                // Nothing else reads the file, so its pages are dropped again.
+                // Nothing else reads the file, so this drops its pages from the page cache.
                 options.io_policy.io_hint.flush_range(&file, &(0..storage.content_bytes)).or_path("write", &path)
             })
         };

@@ -159,7 +159,7 @@ impl Preview {
         let snapshots_dir = open_existing(paths.snapshots_dir())?;
         let accounts = open_all_existing(&accounts_dirs)?;
         let mut old = OldState::default();
-        // With a journal, it is not known yet what the directories will hold.
+        // With a journal, what the directories will hold is known only once its moves are undone.
         if !has_journal || !dry_run {
             old = OldState::find(options, snapshots_dir.as_ref(), &accounts, Some(newest))?;
         }
@@ -386,5 +386,5 @@ pub fn check_same_file_system(place: &Path, stat: &FileStat, parent: &KeptDir) -
 /// Ratio of unpacked to compressed size of mainnet's archives: 450 GB to 110 GB.
 pub const MAINNET_RATIO: u64 = 4;
 
-/// Smallest ratio of unpacked to compressed size that is assumed of an archive.
+/// Lowest ratio of unpacked to compressed size that is assumed for an archive.
 pub const RATIO_MIN: u64 = 2;

@@ -1,4 +1,4 @@
-//! Unpacks an archive: checks every entry by the rules, and writes it to its assigned place.
+//! Unpacks an archive: checks every entry against the rules, and writes it to its assigned place.
 
 use std::fs::File;
 use std::ops::Range;
@@ -63,8 +63,8 @@ impl Unpacker<'_> {
         Ok(unpacked)
     }
 
-    /// Unpacks an archive, by its index if it has one, else in order. Version, status cache and bank file
-    /// get a separate directory. If the state is checked, hashes records while they are written.
+    /// Unpacks an archive, using its index if it has one, otherwise in order. Writes version, status cache
+    /// and bank file to a separate directory. If the state is checked, hashes records while they are written.
     fn unpack(&mut self, opened: &ArchiveToRestore, base_slot: Option<u64>, is_base: bool) -> Result<UnpackedArchive> {
         let job = self.job;
         let archive = &opened.archive;
@@ -104,8 +104,8 @@ impl Unpacker<'_> {
     }
 }
 
-/// Compares the frames of an archive, which was read without its tail, with their hashes. Returns its
-/// root; `None` if it has no valid hashes.
+/// Compares the frames of an archive that was read without its tail with their hashes. Returns the
+/// archive's root; `None` if the archive has no valid hashes.
 fn compare_frames(archive: &OpenArchive, progress: &dyn Progress) -> Result<Option<ArchiveRoot>> {
     let source = archive.source.as_ref();
     let tail = match Tail::read(source) {
@@ -154,8 +154,7 @@ impl Visitor for UnpackVisitor<'_> {
     }
 }
 
-/// Writes the entries of one frame to their places. An entry that continues in another frame is written
-/// by several writers.
+/// Writes entries to their places. An entry that spans several frames may be written by several writers.
 struct EntryWriter<'w, 'a> {
     visitor: &'w UnpackVisitor<'a>,
     current: Option<(File, PathBuf)>,
