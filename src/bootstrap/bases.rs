@@ -79,7 +79,7 @@ pub fn local_sources(dir: &Path, bases: &[PathBuf]) -> Result<Vec<SourceLocation
     Ok(sources)
 }
 
-/// Returns the names of the full archives in an snapshots directory.
+/// Returns the names of the full archives in a snapshots directory and its subdirectory `remote`.
 pub fn full_archives_in(dir: &Path) -> Vec<ArchiveName> {
     let dirs = [dir.to_path_buf(), dir.join(REMOTE_DIR)];
     let entries = dirs.into_iter().flat_map(fs::read_dir).flatten().flatten();

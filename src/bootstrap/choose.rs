@@ -43,8 +43,8 @@ impl ChosenArchive {
         self.path.is_some()
     }
 
-    /// Returns true if the archive takes no space in a snapshots directory, because it already exists or
-    /// the file system clones it.
+    /// Returns true if the archive takes no space in a snapshots directory, because it is already there or
+    /// the file system can clone it.
     pub fn takes_no_room(&self, dir: &Path) -> bool {
         let Some(path) = &self.path else { return false };
         is_in_snapshots_dir(path, dir) || may_clone(path, dir)

@@ -15,7 +15,7 @@ use crate::restore::ExistingState;
 pub struct FetchContext<'a> {
     pub client: &'a Client,
     pub progress: &'a dyn Progress,
-    /// Archives to fetch, and their directory; for `bootstrap`, the snapshots directory.
+    /// Sources, settings, and the directory for archives, which for `bootstrap` is the snapshots directory.
     pub options: FetchOptions,
     /// `None` for `fetch`, which checks complete downloads itself and gives them their names. For
     /// `bootstrap`, the restore does both.
@@ -33,7 +33,8 @@ impl FetchContext<'_> {
     /// directory.
     ///
     /// # Errors
-    /// No candidate has the expected state; or no source has an archive, and no state is expected.
+    /// No candidate has the expected state. No state is expected, and only this node has usable archives,
+    /// although servers were asked.
     pub fn find_candidates(&self) -> Result<(FindReport, Selection)> {
         let progress = self.progress;
         let mut options = self.options.find.clone();
@@ -81,7 +82,7 @@ impl FetchContext<'_> {
         Ok((report, selection))
     }
 
-    /// Warns of each source that the operator named and that has no usable archive.
+    /// Warns of each server that the operator named and that has no usable archive.
     ///
     /// # Errors
     /// No server has an archive, and the operator did not ask for a certain state: the node's own

@@ -1,4 +1,4 @@
-//! The [`World`] of the program: asks sources and trusted servers, and fetches archives to a directory.
+//! The [`World`] of the program: asks sources and trusted servers, and fetches archives into a directory.
 //!
 //! `slotpress_net::retries` repeats requests to a server that fails for a moment. [`next`](super::next)
 //! decides what follows other failures.
@@ -131,8 +131,8 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         !now.is_ok_and(|now| now.is_unchanged_since(before))
     }
 
-    /// Adds the archives that a source offers now. Returns an error if the source answered before, but
-    /// fails now: it may offer more later.
+    /// Adds the archives that a source offers now. Returns an error if the source answered earlier in this
+    /// run and fails only temporarily now, since it may offer more later.
     fn ask_again(&self, source: &SourceLocation, selection: &mut Selection) -> Option<Error> {
         // Warnings about local archives have been reported already.
         let progress =
@@ -196,8 +196,8 @@ impl World for Downloads<'_, '_> {
         let options = context.options.find.clone().measured_candidates_max(0);
         progress.stage(Stage::AskingForIncremental, None);
         let local = SourceLocation::Directory(context.options.dir.clone());
-        // A source that answered before, but fails now, is asked again until any source has an
-        // incremental archive. A source that has answered now is not asked again.
+        // A source that answered before but fails now is asked again until any source has an incremental
+        // archive. The other sources are asked only once.
         let mut unanswered: Vec<&SourceLocation> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = options.asks_cluster();
         selection.ranking.offers.retain(Offer::is_full);
@@ -360,7 +360,7 @@ fn forward_input(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     }
 }
 
-/// Forwards events of a download, except its bytes: the bytes of the restore are shown.
+/// Forwards events of a download, except its bytes, because the restore's bytes are shown instead.
 fn forward_without_bytes(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event)
 }

@@ -1,5 +1,5 @@
-//! The command `fetch`: downloads archives to a directory, makes all checks that need no unpacking while
-//! the archives arrive, and gives them their names.
+//! Fetches archives into a directory: makes all checks that are possible without unpacking while the archives
+//! arrive, and gives them their names.
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -31,8 +31,8 @@ pub struct FetchOptions {
     pub dir: PathBuf,
     /// Limits of the downloads.
     pub limits: FetchLimits,
-    /// Root that every fetched archive must have, so the incremental archive must be left out
-    /// ([`FindOptions::incremental`]). Default: any.
+    /// Root that every fetched archive must have. Two archives never have the same root, so leave out the
+    /// incremental archive ([`FindOptions::incremental`]). Default: any.
     #[setters(strip_option)]
     pub expect_root: Option<ArchiveRoot>,
     /// Trusted servers. Before anything is fetched, they are asked whether they have the same
@@ -69,7 +69,7 @@ pub struct FetchedArchive {
     /// of a bootstrap, where [`RestoreReport`](crate::restore::RestoreReport) names the files.
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
-    /// Report of the download; `None` if the file existed already.
+    /// Report of the download; `None` if the file already existed.
     #[serde(flatten, serialize_with = "serialize_download")]
     #[doc(hidden)]
     pub fetched: Option<Fetched>,
@@ -98,7 +98,7 @@ fn serialize_download<S: Serializer>(fetched: &Option<Fetched>, serializer: S) -
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FetchReport {
-    /// Archives that were fetched or existed already: full ones first.
+    /// Archives that were fetched or already existed, full ones first.
     pub archives: Vec<FetchedArchive>,
     /// Answers of the trusted servers about the newest archive.
     #[serde(flatten)]

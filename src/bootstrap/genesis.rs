@@ -78,8 +78,8 @@ impl FetchedGenesis {
 
 impl FetchContext<'_> {
     /// Finds the genesis of the ledger or, if it has none, the different genesis blocks of the sources,
-    /// which may be of other chains. With an expected hash, finds only that genesis. Sources without
-    /// archives are asked only if the other sources have no genesis.
+    /// which may be of other chains. With an expected hash, finds only that genesis. A source without
+    /// archives is asked only if no source before it had a genesis.
     ///
     /// # Errors
     /// The hash is not the expected one, or a hash is expected and no genesis was found.

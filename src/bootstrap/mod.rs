@@ -13,7 +13,7 @@
 //! let client = Client::new(&ClientOptions::default())?;
 //! let sources = ["https://mirror.example".parse::<SourceLocation>()?];
 //! let report = bootstrap(&client, &BootstrapOptions::new(sources, "/mnt/ledger"), &NoProgress)?;
-//! println!("a ledger of slot {}", report.restore.slot);
+//! println!("a ledger at slot {}", report.restore.slot);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -179,11 +179,11 @@ fn serialize_ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::r
     fields.end()
 }
 
-/// Plans a bootstrap: makes all checks that [`bootstrap()`] makes before it fetches. Fetches and
-/// writes nothing.
+/// Plans a bootstrap: finds the candidates and examines the target, as [`bootstrap()`] does first. Asks no
+/// trusted servers, does not compare the genesis, and writes nothing.
 ///
 /// # Errors
-/// See [`bootstrap()`].
+/// No source has a usable archive, or [`restore()`](crate::restore::restore()) would refuse the target.
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
     let context = FetchContext { is_plan: true, ..options.context(client, progress)? };
     let (report, selection) = context.find_candidates()?;
@@ -220,7 +220,7 @@ fn preview_restore(options: &BootstrapOptions, attempt: &Attempt, is_plan: bool)
 /// # Errors
 /// [`ErrorKind::Network`](crate::ErrorKind::Network) if a later run may succeed: it continues with
 /// the bytes that have arrived. [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if the state is
-/// not valid: none of it is left in place.
+/// not valid: none of it is left in place. Also fails if the target is unsuitable for a restore.
 pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapReport> {
     client.check_thread()?;
     let stopwatch = Stopwatch::start();
@@ -233,7 +233,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     if !attempt.archives().any(|archive| offered.may_be_overstated(archive)) {
         space_check?;
     }
-    // The genesis is small, so it is fetched first: if it is wrong, no archive need be fetched.
+    // The genesis is small, so it is fetched first: if it is wrong, no archive is fetched for nothing.
     let genesis = context.find_genesis(&report.ranking.offers, ledger)?;
     KeptDir::open_or_create(ledger, &mut |_, _| {})?;
     for note in &report.notes {

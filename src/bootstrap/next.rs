@@ -3,7 +3,7 @@
 //!
 //! Each failure is recorded with its reason, which excludes archives or sources. The remaining archives
 //! are ranked again as at the start. So a run always ends: there are finitely many archives, a source
-//! that fails often may not add new archives, and repetitions are counted.
+//! that fails often may not add new archives, and repetitions are limited.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub enum FaultReason {
     /// The source now has a different archive under the same name.
     PublishedAgain,
     /// The archive cannot be fetched, is wrong, has changed, or cannot be used on this node. Lists the
-    /// sources that sent wrong bytes. The run fetches it neither from them nor from the first source again.
+    /// sources that sent wrong bytes: the run no longer fetches the archive from these or the first source.
     Unusable(Vec<String>),
     /// The restore found that the state is wrong. If there are two archives, either may be at fault.
     Refused,
@@ -71,7 +71,7 @@ pub enum NextStep {
     OtherFull,
 }
 
-/// A state that is newer than the result of the run, but could not be used.
+/// A state that is newer than the run's result, but could not be used.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct AbandonedState {

@@ -26,8 +26,8 @@ pub trait World {
     /// Asks the sources for all their archives, and looks for archives on this node.
     fn ask_sources(&mut self, selection: &mut Selection) -> Result<()>;
 
-    /// Asks each source for incremental archives on this full archive. Asks sources again that answered
-    /// before but fail now, until any source offers one. Warns if they keep failing, and no source
+    /// Asks each source for incremental archives on this full archive. Sources that answered before but
+    /// fail now are asked again until any source offers one. Warns if they keep failing and no source
     /// offers one.
     fn find_incremental(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()>;
 
@@ -73,7 +73,7 @@ impl From<Error> for Box<ArchiveFault> {
     }
 }
 
-/// An archive that is arriving, or exists.
+/// An archive that is arriving or already there.
 pub struct ObtainedArchive {
     pub archive: FetchedArchive,
     pub choice: ChosenArchive,

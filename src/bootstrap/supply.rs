@@ -69,7 +69,7 @@ impl<'r> ArchiveSupply<'r> {
         }
         let replaced = self.obtained.iter().find(|obtained| obtained.is_replaced());
         let replaced_attempt = replaced.map(|replaced| Attempt { full: replaced.choice.clone(), incremental: None });
-        // A partial file can be removed only when nothing holds it.
+        // A partial file can be removed only when nothing has it open.
         self.obtained.clear();
         if self.is_fault_recorded {
             return Ok(None);
@@ -159,7 +159,7 @@ impl<'r> ArchiveSupply<'r> {
         let name = &full.name;
         let consequence = format!(": no incremental archive could be fetched; this is the state of {name}");
         warn_of_last_failure(self.world, self.selection, &consequence);
-        // The trusted servers were asked for the planned incremental archive, not for the full one.
+        // The trusted servers were asked about the planned incremental archive, not about the full one.
         if planned_slot.is_some() {
             self.world.confirm(&full)?;
         }

@@ -52,8 +52,8 @@ impl fmt::Display for Confirmations {
     }
 }
 
-/// Minimum length of an archive: the length of an empty, compressed tar stream. An error page may be
-/// longer, so the length alone proves nothing.
+/// Lower limit on the length of an archive, whose bank file alone is longer. An error page may be longer,
+/// too, so the length alone proves nothing.
 const ARCHIVE_BYTES_MIN: u64 = 32;
 
 /// Checks that there are enough trusted servers for the quorum.
@@ -110,7 +110,7 @@ impl FetchContext<'_> {
 
     /// Returns the reason why a trusted server does not confirm an archive; `None` if it confirms it.
     fn ask_server(&self, url: &Url, name: &ArchiveName) -> Result<Option<String>> {
-        // The server names its archives by redirects, or in a list.
+        // The server names its archives in redirects or in a list.
         let source = SourceLocation::Server(url.clone());
         let answer = self.client.list_offers(&source, self.progress);
         self.progress.check()?;

@@ -69,7 +69,7 @@ impl SimulatedWorld {
         world
     }
 
-    /// Reads the supplied archives. Finds out at the end if bytes are wrong.
+    /// Reads the supplied archives. Notices wrong bytes only at the end.
     fn read(&self, supply: &mut dyn Supply) -> Result<u64> {
         let mut is_wrong = false;
         let mut slot = 0;
@@ -260,7 +260,7 @@ fn ten_thousand_worlds_end_with_the_best_state() {
 }
 
 #[test]
-fn a_file_written_again_with_its_length_has_another_version() {
+fn a_rewritten_file_of_the_same_length_has_a_different_stat() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("file");
     fs::write(&path, "old").expect("written");

@@ -152,7 +152,7 @@ fn only_archives_with_the_expected_roots_are_restored() {
     };
     for (name, roots, code, message) in [
         ("one", incremental.clone(), 3, "not the archive that was asked for"),
-        ("two", format!("{full},{full}"), 4, "no source has an incremental archive of root "),
+        ("two", format!("{full},{full}"), 4, "no source has an incremental archive with root "),
     ] {
         let output = bootstrap(name, &roots);
         assert_eq!(output.code, Some(code), "{output:?}");
