@@ -14,8 +14,8 @@ use slotpress_read::{RESTORE_JOURNAL_HINT, find_restore_journal};
 
 use super::{Finding, Verdict};
 
-/// Maximum number of files to look at in each accounts directory: a ledger with millions of storages
-/// takes no longer than others.
+/// Maximum number of files to look at in each accounts directory, so that a ledger with millions of
+/// storages takes no longer than others.
 const SEARCHED_FILES_MAX: usize = 20_000;
 
 const MEASURED_FILES_MAX: usize = 64;
@@ -139,7 +139,8 @@ fn examine_space(dir: &Path) -> Option<Finding> {
     Some(Finding::good("space", found, means))
 }
 
-/// Returns the paths and lengths in bytes of the largest files in the accounts paths, largest first.
+/// Returns the paths and lengths in bytes of the largest files in the accounts paths, largest first. Looks at
+/// only some of the files in a large directory.
 pub fn find_largest_files(paths: &LedgerPaths) -> Vec<(PathBuf, u64)> {
     let mut files = Vec::new();
     let dirs = paths.accounts_dirs().into_iter();

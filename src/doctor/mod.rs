@@ -48,7 +48,7 @@ impl Finding {
 /// Examines the machine and, if given, a ledger. Takes about five seconds.
 ///
 /// # Errors
-/// If the user interrupts it. Failed checks are findings, not errors.
+/// The user interrupts, or there is not enough memory to compress. Failed checks are findings, not errors.
 pub fn examine(paths: Option<&LedgerPaths>, progress: &dyn Progress) -> Result<Vec<Finding>> {
     progress.stage(Stage::Looking, None);
     let files = paths.map(ledger::find_largest_files).unwrap_or_default();

@@ -49,7 +49,9 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     });
     if let Some(rate) = cores {
         let means = match disk {
-            Some(disk) if disk < rate => "the disk bounds archiving at level 1: a higher --zstd-level may cost no time",
+            Some(disk) if disk < rate => {
+                "the disk bounds archiving at level 1: a higher --zstd-level may take no longer"
+            }
             Some(_) => "the cores bound archiving at level 1: a higher --zstd-level takes longer",
             None => "archiving at level 1 reaches this rate if the disk is as fast",
         };

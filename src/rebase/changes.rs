@@ -102,7 +102,7 @@ impl PartitionChanges {
         for records in sorted.chunk_by(|left, right| left.fingerprint == right.fingerprint) {
             let newest_in = |state: &ReadState| {
                 let slot_of = |item: &StateItem| state.slots.get(item.storage() as usize).copied();
-                // Firedancer writes several storages of one slot. The last of them has the newest record.
+                // Firedancer writes several storages for one slot. The last of them has the newest record.
                 let items = records.iter().filter(|item| item.reading() == state.reading);
                 let newest = items.max_by_key(|item| (slot_of(item), item.storage()));
                 newest.filter(|item| !item.is_tombstone())

@@ -33,7 +33,7 @@ pub struct RebasedTotals {
     pub entries: Vec<Entry>,
     /// Sum of all records and tombstones in the new archive, computed from its bytes.
     pub written: StateSum,
-    /// Sum of the old state's records that changed or were closed.
+    /// Sum of the old state's records whose accounts changed or were closed.
     pub outdated: StateSum,
     pub records: u64,
     pub tombstones: u64,
@@ -144,7 +144,7 @@ impl NewStorages<'_, '_> {
         let slot = new_slot.checked_sub(count).filter(|slot| *slot > old_slot);
         let (Some(slot), Some(id)) = (slot, id) else {
             return Err(Error::usage(format!(
-                "there are {} slots above slot {old_slot}: with one storage of 64 MiB each, they are too few for the changed accounts",
+                "the changed accounts do not fit: there are only {} slots above slot {old_slot}, with one storage of 64 MiB each",
                 new_slot - old_slot
             ))
             .with_hint("rebase onto an older full archive"));

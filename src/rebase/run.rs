@@ -44,7 +44,7 @@ struct ComparedStates {
 /// Makes an incremental archive that turns an older full archive into the new state.
 ///
 /// # Errors
-/// An archive is damaged, or does not match its name. The states are of different clusters, in the
+/// An archive is damaged, or does not match its name. The states belong to different clusters, are in the
 /// wrong order, or have too few slots between them. There is not enough memory or disk space. After
 /// an error, nothing gets an archive's name; a stream may have received a part of the archive.
 pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progress) -> Result<RebaseReport> {

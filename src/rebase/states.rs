@@ -1,8 +1,8 @@
 //! Logs the accounts of two states, in 36 bytes per record, while each state is verified.
 //!
 //! An item has the account's fingerprint, a hash of its content, and the position of its record.
-//! Fingerprint and hash have random keys, so that nobody can make up accounts that share them. The
-//! result does not depend on the keys.
+//! Fingerprint and hash have random keys, so that nobody can make up accounts whose fingerprints or hashes
+//! collide. The result does not depend on the keys.
 
 use std::fs::File;
 use std::io::Read;

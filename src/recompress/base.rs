@@ -20,7 +20,7 @@ pub struct BaseArchive {
 }
 
 impl BaseArchive {
-    /// Opens the full archive, and checks by the names that the incremental one builds on it.
+    /// Opens the full archive, and checks that the incremental one builds on it, as far as the names show.
     pub fn open(base: &ArchiveInput, incremental: PairMember<'_>, io_policy: &IoPolicy) -> Result<Self> {
         let file = base.source.is_none().then_some(&base.path);
         let _watch = io_policy.io_hint.watch(file);

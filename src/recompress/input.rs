@@ -27,12 +27,12 @@ pub enum RecompressInput<'a> {
 
 impl<'a> RecompressInput<'a> {
     /// Opens the archive and reads its first bytes. If `interrupt` asks to stop while a stream sends
-    /// nothing, an error ends the waiting.
+    /// nothing, an error ends the wait.
     pub fn open(options: &RecompressOptions, interrupt: &'a dyn Progress) -> Result<Self> {
         match &options.archive {
             LocalArchive::File(path) => {
                 let _watch = options.encoding.io_policy.io_hint.watch([path]);
-                // The file is read in order. Its index is used only for the settings of its writer.
+                // The file is read in order. Of its index, only the settings of the writer are used.
                 let archive = OpenArchive::open(path, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }

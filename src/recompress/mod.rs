@@ -33,7 +33,8 @@ pub struct RecompressOptions {
     pub archive: LocalArchive,
     /// Format, level, frames, threads and memory of the new archive.
     pub encoding: EncodingOptions,
-    /// Base slot of an incremental archive that has no name. Default: none, a full archive.
+    /// Base slot of an incremental archive that has no name. Default: the slot in the name of `base`;
+    /// without a base, the archive is a full one.
     #[setters(strip_option)]
     pub base_slot: Option<u64>,
     /// The full archive of an incremental one. It is read only to check the combined state.

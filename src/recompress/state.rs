@@ -28,9 +28,9 @@ impl RecompressJob<'_> {
         Ok(accounts)
     }
 
-    /// Finishes the check after the source was read. Reads the full archive, if there is one. Then
-    /// reads superseded records again, from the written file or, if there is none, from the source,
-    /// and compares the state with the bank file.
+    /// Finishes the check after the source has been read. Reads the base, if there is one. Then reads
+    /// superseded records again, from the base and from the written file or, if there is none, from the source.
+    /// Compares the state with the bank file, and returns the number of accounts.
     pub fn finish_state_check(
         self,
         mut accounts: StateBuilder,
@@ -60,8 +60,8 @@ impl RecompressJob<'_> {
             progress.stage(Stage::Subtracting, None);
             let records = AccountsPass::new(accounts, failures, task);
             if wanted.iter().any(|number| *number < base_first_storage) {
-                // At the end, drops pages that single reads leave, since pieces of the index and of
-                // superseded records share pages.
+                // When dropped, removes the pages that single reads leave in the page cache: the index and
+                // superseded records are read in pieces, which share pages.
                 let _watch = options.encoding.io_policy.io_hint.watch([path]);
                 let archive = match written_file {
                     Some(file) => OpenArchive::from_source(open_written(file)?, None, &options.encoding.io_policy)?,
