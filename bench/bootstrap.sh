@@ -55,7 +55,7 @@ CONF
 
 clean() { rm -rf "$work/out" && mkdir "$work/out"; }
 
-# The candidates. Each processes the archive at $url in the namespace of the receiver.
+# The candidates. Each processes the archive at $url, in the namespace $space.
 fetch() { "$slotpress" -q fetch "$url" -o "$work/out" --streams "$streams"; }
 restore() { "$slotpress" -q restore "$work/www/$archive" --ledger "$work/out/ledger" --check state; }
 bootstrap() { "$slotpress" --json --progress none bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams"; }

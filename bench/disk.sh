@@ -38,7 +38,7 @@ rm "$part"
 
 cold() { # NAME COMMAND...
     rm -rf "$work/restored" "$work"/out/*
-    # Restored without a copy of the archive.
+    # The new ledger already has the archive, so that the restore does not copy it.
     case $1 in
         *agave) new_ledger "$work/restored" "$agave" ;;
         other-frames | other-restore) new_ledger "$work/restored" "$work/other/${archive##*/}" ;;

@@ -2,13 +2,13 @@
 //! restoring and verifying.
 //!
 //! `cargo run --release --example floor -- archive ARCHIVE [THREADS] [LEVEL]` compresses the archive's frames,
-//! which are already in memory, with checksums, and decompresses them again. It prints the elapsed seconds of
-//! both.
+//! which are already in memory, with checksums, and decompresses the original ones. It prints the elapsed seconds
+//! of both.
 //!
-//! `cargo run --release --example floor -- verify ARCHIVE [THREADS]` prints seconds of CPU time, which a busy
-//! machine disturbs least: of decoding the frames alone; of reading all records without hashing; of hashing
-//! alone (blake3's extended output of 2,048 bytes for every account); and of all of verifying. The last number is
-//! the number of accounts.
+//! `cargo run --release --example floor -- verify ARCHIVE [THREADS]` prints four times in seconds of CPU time,
+//! which a busy machine disturbs least: for decoding the frames alone, for reading all records without hashing,
+//! for hashing alone (blake3's extended output of 2,048 bytes for every account), and for verifying as a whole. The
+//! number of accounts follows.
 
 use std::error::Error;
 use std::path::Path;
@@ -34,21 +34,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let threads: usize = args.next().map_or(Ok(1), |text| text.parse())?;
     let level: i32 = args.next().map_or(Ok(1), |text| text.parse())?;
     let path = Path::new(&path);
-    let file = OpenArchive::open(path, &Default::default())?;
-    let tail = file.tail.as_ref().ok_or("the archive has no index")?;
+    let archive = OpenArchive::open(path, &Default::default())?;
+    let tail = archive.tail.as_ref().ok_or("the archive has no index")?;
     match mode.as_str() {
-        "archive" => measure_archiving(&file, tail, threads, level),
-        "verify" => measure_verifying(path, &file, tail, threads),
+        "archive" => measure_archiving(&archive, tail, threads, level),
+        "verify" => measure_verifying(path, &archive, tail, threads),
         _ => Err(USAGE.into()),
     }
 }
 
-fn measure_archiving(file: &OpenArchive, tail: &Tail, threads: usize, level: i32) -> Result<(), Box<dyn Error>> {
+fn measure_archiving(archive: &OpenArchive, tail: &Tail, threads: usize, level: i32) -> Result<(), Box<dyn Error>> {
     let mut decoder = FrameDecoder::new()?;
     let mut frames = Vec::new();
     for frame in &tail.frames {
         let mut compressed = vec![0; frame.compressed_bytes as usize];
-        file.source.read_exact_at(&mut compressed, frame.offset_bytes)?;
+        archive.source.read_exact_at(&mut compressed, frame.offset_bytes)?;
         let mut content = Vec::new();
         decoder.decode(&compressed, frame.offset_bytes, u64::from(frame.content_bytes), &mut content)?;
         frames.push((compressed, content));
@@ -84,7 +84,7 @@ fn new_compressor(level: i32) -> Compressor<'static> {
     compressor
 }
 
-fn measure_verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usize) -> Result<(), Box<dyn Error>> {
+fn measure_verifying(path: &Path, archive: &OpenArchive, tail: &Tail, threads: usize) -> Result<(), Box<dyn Error>> {
     let decode = || {
         run_on_threads(threads, tail.frames.len(), || {
             let mut decoder = FrameDecoder::new().ok();
@@ -92,7 +92,7 @@ fn measure_verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usiz
             move |index: usize| {
                 let frame = &tail.frames[index];
                 compressed.resize(frame.compressed_bytes as usize, 0);
-                let is_read = file.source.read_exact_at(&mut compressed, frame.offset_bytes).is_ok();
+                let is_read = archive.source.read_exact_at(&mut compressed, frame.offset_bytes).is_ok();
                 is_read
                     && decoder.as_mut().is_some_and(|decoder| {
                         decoder.decode(&compressed, 0, u64::from(frame.content_bytes), &mut output).is_ok()
@@ -105,12 +105,12 @@ fn measure_verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usiz
 
     let count = RecordCount::default();
     let start = Stopwatch::start();
-    file.read(&ArchivePass::new(threads, &NoProgress), &count)?;
+    archive.read(&ArchivePass::new(threads, &NoProgress), &count)?;
     let walk_seconds = start.elapsed().cpu.as_secs_f64();
 
     // Hashes as many accounts, with data of the same lengths. The contents do not affect the time.
     let accounts = count.accounts.into_inner();
-    let lengths = DataLengths::read(file)?;
+    let lengths = DataLengths::read(archive)?;
     let chunk_accounts = 1000;
     let hash_seconds = run_on_threads(threads, accounts.div_ceil(chunk_accounts) as usize, || {
         let mut sum = LatticeAccumulator::default();
@@ -204,12 +204,12 @@ impl RecordSink for DataLengths {
 }
 
 impl DataLengths {
-    fn read(file: &OpenArchive) -> Result<Self, Box<dyn Error>> {
+    fn read(archive: &OpenArchive) -> Result<Self, Box<dyn Error>> {
         let mut lengths = Self(Vec::new());
         let mut walker = RecordWalker::default();
         let mut parser = slotpress_format::archive::entry_parser::EntryParser::default();
         let mut is_storage = false;
-        file.decode_stream(1, 0, &NoProgress, &mut |content| {
+        archive.decode_stream(1, 0, &NoProgress, &mut |content| {
             parser.feed(content, &mut |event| {
                 use slotpress_format::TarEvent;
                 match event {
@@ -246,6 +246,6 @@ fn run_on_threads<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_wor
             });
         }
     });
-    assert_eq!(failed.into_inner(), 0, "every frame decodes");
+    assert_eq!(failed.into_inner(), 0, "all calls succeed");
     start.elapsed()
 }

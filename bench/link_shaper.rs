@@ -35,7 +35,7 @@ const OFFLOAD_BYTES: usize = 10;
 /// Length of an IP packet of 64 KiB and the header before it.
 const PACKET_BYTES_MAX: usize = OFFLOAD_BYTES + 65_536;
 
-/// Maximum time of a packet in the queue, in addition to a round trip: a usual size for edge routers.
+/// Maximum time of a packet in the queue, in addition to a round trip. Queues of edge routers are often this long.
 const QUEUE_SECONDS: f64 = 0.01;
 
 const IFF_TUN: u16 = 0x0001;
@@ -52,12 +52,13 @@ fn main() -> Result<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
         ["shape", a, b, bandwidth, rtt, loss] => {
-            let shape = Shape { bits_per_second: bandwidth.parse()?, rtt: rtt.parse()?, loss: loss.parse()? };
+            let shape =
+                Shape { bits_per_second: bandwidth.parse()?, rtt_seconds: rtt.parse()?, loss_rate: loss.parse()? };
             shape.run(a, b)
         }
         ["serve", address, control] => serve(address, control),
         ["fetch", address] => fetch(address),
-        _ => Err("usage: see the head of bench/link_shaper.rs".into()),
+        _ => Err("usage: see the top of bench/link_shaper.rs".into()),
     }
 }
 
@@ -112,13 +113,13 @@ fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
 #[derive(Clone, Copy)]
 struct Shape {
     bits_per_second: f64,
-    rtt: f64,
-    loss: f64,
+    rtt_seconds: f64,
+    loss_rate: f64,
 }
 
 impl Shape {
     fn run(self, a: &str, b: &str) -> Result<()> {
-        let (a, b) = (open(a, self.loss == 0.0)?, open(b, self.loss == 0.0)?);
+        let (a, b) = (open(a, self.loss_rate == 0.0)?, open(b, self.loss_rate == 0.0)?);
         println!("ready");
         let directions = [(a.try_clone()?, b.try_clone()?, 1u64), (b, a, 2)];
         let threads: Vec<_> = directions
@@ -129,14 +130,16 @@ impl Shape {
                 [thread::spawn(move || self.send(from, &queue, seed)), thread::spawn(move || deliver(to, &arrivals))]
             })
             .collect();
-        threads.into_iter().for_each(|thread| drop(thread.join()));
+        for thread in threads {
+            thread.join().map_err(|_| "a thread panicked")?;
+        }
         Ok(())
     }
 
     /// Reads packets from the sender's kernel, and decides when each arrives.
     fn send(self, mut from: File, queue: &PacketQueue, seed: u64) {
-        let delay = Duration::from_secs_f64(self.rtt / 2.0);
-        let queue_time_max = Duration::from_secs_f64(self.rtt + QUEUE_SECONDS);
+        let delay = Duration::from_secs_f64(self.rtt_seconds / 2.0);
+        let queue_time_max = Duration::from_secs_f64(self.rtt_seconds + QUEUE_SECONDS);
         let mut random = seed;
         // The time when all packets so far have left the sender.
         let mut departure = Instant::now();
@@ -165,11 +168,11 @@ impl Shape {
         *random ^= *random << 13;
         *random ^= *random >> 7;
         *random ^= *random << 17;
-        ((*random >> 11) as f64) < self.loss * (1u64 << 53) as f64
+        ((*random >> 11) as f64) < self.loss_rate * (1u64 << 53) as f64
     }
 }
 
-/// Packets on their way, in the order in which they arrive. The queue limits their number.
+/// Packets on their way, in the order in which they arrive. The maximum time in the queue limits their number.
 #[derive(Default)]
 struct PacketQueue {
     packets: Mutex<VecDeque<(Instant, Vec<u8>)>>,

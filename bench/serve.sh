@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares `slotpress serve` with nginx with sendfile, on loopback: time and CPU time of the server per GB, and
-# memory of idle and of slow connections. Both serve the same file from the page cache, one after another.
+# Compares `slotpress serve` with nginx (using sendfile) on loopback: time and CPU time of the server per GB, and
+# memory of idle and of slow connections. Both serve the same file from the page cache, one after the other.
 # Needs nginx, curl, python3 and a release build.
 #
 #   bench/serve.sh [ROUNDS]

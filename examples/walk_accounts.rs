@@ -62,6 +62,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{:>12} {:>24} {owner}", sums.accounts, sums.lamports);
     }
     // If the state were wrong, `visit_accounts` would have returned an error.
-    println!("{} accounts of slot {}", report.counts.accounts, report.slot.unwrap_or_default());
+    println!("{} accounts at slot {}", report.counts.accounts, report.slot.unwrap_or_default());
     Ok(())
 }
