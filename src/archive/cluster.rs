@@ -414,7 +414,7 @@ mod tests {
         }
 
         #[test]
-        fn pieces_cover_a_storage(accounts in accounts(), size in 1usize..2000, is_last_padded in any::<bool>()) {
+        fn pieces_keep_all_records(accounts in accounts(), size in 1usize..2000, is_last_padded in any::<bool>()) {
             let storage = storage(&accounts, is_last_padded);
             // Pieces shorter than a header do not occur.
             let size = size.max(RECORD_HEADER_BYTES);

@@ -71,16 +71,11 @@ impl Codec {
         }
     }
 
-    /// Returns the settings, in the words that the archive's index stores.
+    /// Returns the settings, in the words that the archive's index stores. Only zstd archives have an index.
     pub(crate) fn settings(&self) -> String {
-        let mut settings = match self.format {
-            ArchiveFormat::Zstd { level } => format!("zstd-level={level}"),
-            ArchiveFormat::Lz4 | ArchiveFormat::None => String::new(),
-        };
-        if self.layout == RecordLayout::Clustered {
-            settings += " layout=clustered";
-        }
-        settings
+        let ArchiveFormat::Zstd { level } = self.format else { return String::new() };
+        let layout = if self.layout == RecordLayout::Clustered { " layout=clustered" } else { "" };
+        format!("zstd-level={level}{layout}")
     }
 }
 

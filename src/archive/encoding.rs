@@ -56,7 +56,7 @@ impl EncodingOptions {
         match (memory_bytes.saturating_sub(other_bytes) / worker_bytes) as usize {
             0 => {
                 let [limit, needed] = [memory_bytes, worker_bytes + other_bytes].map(quantity::bytes);
-                let message = format!("a memory limit of {limit} does not suffice for one worker: {needed} are needed");
+                let message = format!("a memory limit of {limit} is too low for one worker: {needed} are needed");
                 Err(Error::usage(message).with_hint("allow more memory, or choose smaller frames or a lower level"))
             }
             workers => Ok(workers.min(threads)),
@@ -68,7 +68,7 @@ impl EncodingOptions {
     /// [`AHEAD_BYTES_MAX`].
     ///
     /// # Errors
-    /// zstd's context cannot be allocated. A limit that leaves nothing is not an error.
+    /// zstd's context cannot be allocated. It is not an error if nothing is left.
     pub(crate) fn ahead_bytes(&self, workers: usize, other_bytes: u64) -> Result<u64> {
         let Some(memory_bytes) = self.memory_bytes else { return Ok(AHEAD_BYTES_MAX) };
         let worker_bytes = worker_memory_bytes(&self.codec, self.frame_size_bytes)?;

@@ -53,7 +53,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
-        fn frames_decode(length in 0usize..9_000_000, noise in 0u8..3, piece_bytes in 1usize..5_000_000) {
+        fn any_content_decodes(length in 0usize..9_000_000, noise in 0u8..3, piece_bytes in 1usize..5_000_000) {
             let mut state = 1u32;
             let content: Vec<u8> = (0..length).map(|index| {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -167,11 +167,12 @@ impl NewArchive {
 /// - The ledger is in use.
 /// - Its bank snapshot is not complete, or not valid (bank file, status cache, version).
 /// - Options contradict the ledger.
-/// - A disk or the sink fails, or is full; or there is not enough memory.
+/// - A disk or the sink fails or is full, or there is not enough memory.
 /// - The archive already exists: [`ErrorKind::Exists`](crate::ErrorKind::Exists).
 /// - Reading the archive back finds it damaged.
 ///
-/// After an error, no file is left behind, but a stream may have received a part of the archive.
+/// After an error, no file is left behind, except the ledger's lock file if it was missing. A stream may
+/// have received a part of the archive.
 pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Progress) -> Result<ArchiveReport> {
     let stopwatch = Stopwatch::start();
     if options.read_back.is_some() && sink.dir_path().is_none() {
@@ -204,7 +205,7 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
     warn_of_unclustered(written.unclustered_pieces, progress);
 
     let base = planned.find_base(sink);
-    let read_back = match (&options.read_back, sink.file()) {
+    let read_back = match (&options.read_back, sink.staged_file()) {
         (Some(check), Some(file)) => {
             let base = base.as_ref().map_err(Error::clone)?.as_ref();
             if let Some(base) = base {
@@ -224,7 +225,7 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
 }
 
 /// Lock of a ledger that is being read, and a watch over the page cache of its bank snapshots, whose lists
-/// and bank file are read several times. Dropping the watch drops their pages.
+/// and bank file are read several times. Dropping the watch removes their pages from the cache.
 #[derive(Debug)]
 struct HeldLedger {
     _lock: Option<LedgerLock>,
@@ -363,7 +364,7 @@ fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
     };
     progress.warn(&format!(
         "{subject} longer than the bank file says, without obsolete records: this ledger was restored \
-         and has not run since; the archive holds these in full, and is somewhat larger"
+         and has not run since; the archive holds these storages in full, and is somewhat larger"
     ));
 }
 

@@ -10,8 +10,8 @@ use slotpress_format::{ArchiveName, serialize_name_parts};
 use super::sink::Sink;
 use super::{ArchiveOptions, PlannedArchive};
 
-/// Largest number of frames in the sample, which are spread evenly over the archive: 128 MiB at the default
-/// frame size, which level 1 compresses in a second or two on one core.
+/// Maximum number of sampled frames, which are spread evenly over the archive: 128 MiB at the default frame
+/// size, which level 1 compresses in a second or two on one core.
 const SAMPLE_FRAMES_MAX: usize = 16;
 
 /// The planned archive, with its estimated size.
@@ -49,7 +49,7 @@ impl ArchivePreview {
 }
 
 /// Determines an archive's name and contents, and estimates its size by compressing a sample. Takes
-/// the ledger's lock, and writes nothing.
+/// the ledger's lock, and writes nothing except a missing lock file.
 ///
 /// # Errors
 /// The same as [`archive()`](crate::archive::archive()), except for errors of writing; also if the sink

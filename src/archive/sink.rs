@@ -60,7 +60,7 @@ pub trait Destination {
     }
 
     /// Returns the file before it is renamed into place; `None` for a store or a stream.
-    fn file(&self) -> Option<&StagedFile> {
+    fn staged_file(&self) -> Option<&StagedFile> {
         None
     }
 
@@ -149,7 +149,7 @@ impl Destination for DirSink {
         Ok(())
     }
 
-    fn file(&self) -> Option<&StagedFile> {
+    fn staged_file(&self) -> Option<&StagedFile> {
         self.unfinished.as_ref().map(|(file, _)| file)
     }
 

@@ -261,7 +261,7 @@ fn sum_of(bank: &BankFile) -> StateSum {
 
 /// Reads the written file back before it is renamed into place. The sums have already checked its state.
 fn read_back(sink: &dyn Sink, name: &ArchiveName, options: &RebaseOptions, progress: &dyn Progress) -> Result<()> {
-    let Some(file) = sink.file() else { return Ok(()) };
+    let Some(file) = sink.staged_file() else { return Ok(()) };
     let check = CheckOptions::default().memory_bytes(options.check.memory_bytes);
     let archive = ArchiveInput::from_source(open_written(file)?, Some(name.clone()));
     read_back_archive(&check, &archive, None, options.encoding.threads, progress).map(drop)

@@ -71,7 +71,8 @@ pub fn run(
     let state = checks_state.then(|| job.begin_state_check(&input, sink.dir_path())).transpose()?;
     let (decoded, written) = job.write(&mut input, sink, workers, state.as_ref(), is_input_unwanted)?;
     let bank = &decoded.bank;
-    let accounts = state.map(|state| job.finish_state_check(state, &decoded, &input, sink.file())).transpose()?;
+    let accounts =
+        state.map(|state| job.finish_state_check(state, &decoded, &input, sink.staged_file())).transpose()?;
     judge_expected(&options.check, bank.slot, bank.snapshot_hash(), &Failures::strict())
         .map_err(|error| error.with_place_if_damaged(input.path().escaped()))?;
     warn_of_result(&decoded, progress);
@@ -81,7 +82,8 @@ pub fn run(
     let codec = &encoding.codec;
     let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
     let input_bytes = decoded.input_bytes;
-    let assurance = Assurance::new(accounts, false);
+    let has_index = false;
+    let assurance = Assurance::new(accounts, has_index);
     Ok(RecompressReport { archive, input_bytes, tar_bytes, assurance })
 }
 

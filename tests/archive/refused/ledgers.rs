@@ -408,7 +408,7 @@ fn values_out_of_range_are_usage_errors() {
         (["--frame-size", "63KiB"], "a frame has 64KiB to 32MiB"),
         (["--frame-size", "33MiB"], "a frame has 64KiB to 32MiB"),
         (["--frame-size", "big"], "sizes look like 8MiB"),
-        (["--memory", "1MiB"], "does not suffice for one worker"),
+        (["--memory", "1MiB"], "is too low for one worker"),
         (["--threads", "0"], "must be 1 to 1024"),
         (["--slot", "x"], "--slot"),
         (["--format", "rar"], "zstd, lz4, none"),
