@@ -71,7 +71,7 @@ fn not_movable_error(path: &Path, dir: &KeptDir) -> Error {
     Error::failed(format!(
         "{path} cannot be moved: it is a link, has several hard links, or is on a different file system than {dir}"
     ))
-    .with_hint("leave out --move: the archive is copied then")
+    .with_hint("leave out --move: then the archive is copied")
 }
 
 impl ArchiveToRestore {

@@ -121,7 +121,8 @@ impl<'a> RestoreInput<'a> {
             return Ok(false);
         };
         let count = self.opened.len();
-        self.open(supplied, false)?;
+        let is_base = false;
+        self.open(supplied, is_base)?;
         self.job.check_space(&self.opened[count..])?;
         Ok(true)
     }

@@ -97,7 +97,8 @@ impl Move {
     fn run(&self) -> Result<bool> {
         let (dir, from) = &self.from;
         let path = self.source_path();
-        let target = self.open_target(true)?;
+        let create_missing = true;
+        let target = self.open_target(create_missing)?;
         let (to_dir, to) = target.ok_or_else(|| changed_error(&path))?;
         let stat = match dir.stat_entry(from)? {
             Some(stat) if stat.inode == self.inode => stat,
@@ -114,7 +115,8 @@ impl Move {
     /// directories that were created for it if they are empty. With `leave_empty_dir`, creates an empty
     /// directory at the place that the file leaves.
     fn undo(&self, leave_empty_dir: bool) -> Result<()> {
-        let Some((to_dir, to)) = self.open_target(false)? else { return Ok(()) };
+        let create_missing = false;
+        let Some((to_dir, to)) = self.open_target(create_missing)? else { return Ok(()) };
         let (dir, from) = &self.from;
         let moved = to_dir.stat_entry(to)?;
         let former = dir.stat_entry(from)?;
@@ -280,7 +282,8 @@ fn undo_all(moves: &[Move<OsString>], locks: &mut DirLocks) -> Result<()> {
         }
     }
     opened.iter().try_for_each(|planned| locks.add(&planned.to.0))?;
-    opened.iter().rev().try_for_each(|planned| planned.undo(false))?;
+    let leave_empty_dir = false;
+    opened.iter().rev().try_for_each(|planned| planned.undo(leave_empty_dir))?;
     let mut from_dirs = opened.iter().map(|planned| &planned.from.0);
     from_dirs.try_for_each(|dir| remove_stale_dirs(dir, PARTIAL_PREFIX, &mut |_| Ok(())))
 }

@@ -1,4 +1,4 @@
-//! Reads superseded records again from the unpacked storages: from each storage, in the order of offsets.
+//! Reads superseded records again from the unpacked storages, in each storage in the order of their offsets.
 
 // The files may have been changed in the meantime, so this module must not panic on any content.
 #![warn(
