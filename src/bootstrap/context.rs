@@ -77,7 +77,8 @@ impl FetchContext<'_> {
         if let Some(age) = age.filter(|age| *age > report.max_age) {
             let age = quantity::age(age);
             let limit = quantity::age(report.max_age);
-            progress.warn(&format!("by its bank file, the state will be {age} old at boot, more than {limit}"));
+            progress
+                .warn(&format!("according to its bank file, the state will be {age} old at boot, more than {limit}"));
         }
         Ok((report, selection))
     }

@@ -180,10 +180,10 @@ fn serialize_ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::r
 }
 
 /// Plans a bootstrap: finds the candidates and examines the target, as [`bootstrap()`] does first. Asks no
-/// trusted servers, does not compare the genesis, and writes nothing.
+/// trusted servers, does not fetch the genesis, and writes nothing.
 ///
 /// # Errors
-/// No source has a usable archive, or [`restore()`](crate::restore::restore()) would refuse the target.
+/// No source has a usable archive, the target is unsuitable for a restore, or the quorum is too large.
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
     let context = FetchContext { is_plan: true, ..options.context(client, progress)? };
     let (report, selection) = context.find_candidates()?;

@@ -52,7 +52,7 @@ pub enum FaultReason {
     /// The source now has a different archive under the same name.
     PublishedAgain,
     /// The archive cannot be fetched, is wrong, has changed, or cannot be used on this node. Lists the
-    /// sources that sent wrong bytes: the run no longer fetches the archive from these or the first source.
+    /// sources that sent wrong bytes: the run no longer fetches the archive from these or from the first source.
     Unusable(Vec<String>),
     /// The restore found that the state is wrong. If there are two archives, either may be at fault.
     Refused,

@@ -76,7 +76,7 @@ fn the_age_of_a_state_does_not_depend_on_the_source() {
     // Without a limit, the age is only a warning.
     let (code, _, stderr) = run(&["bootstrap", "--dry-run", &url, "--ledger", &ledger, "--json"]);
     assert_eq!(code, 0, "{stderr}");
-    assert!(stderr.contains("by its bank file, the state will be"), "{stderr}");
+    assert!(stderr.contains("according to its bank file, the state will be"), "{stderr}");
     // The slot time comes from the server's list.
     let (_, found, _) = run(&["find", "--json", &url]);
     let last = found.last().expect("a summary");

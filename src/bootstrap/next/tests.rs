@@ -10,13 +10,13 @@ use super::*;
 pub const FULL_BYTES: u64 = 100_000;
 const INCREMENTAL_BYTES: u64 = 1_000;
 
-fn name(base_slot: Option<u64>, slot: u64) -> ArchiveName {
+fn archive_name(base_slot: Option<u64>, slot: u64) -> ArchiveName {
     ArchiveName { base_slot, slot, hash: Hash([slot as u8; 32]), compression: ArchiveCompression::Zstd }
 }
 
 /// Creates an offer of a server, or of this node (`None`).
 pub fn offer(server: Option<usize>, base_slot: Option<u64>, slot: u64) -> Offer {
-    let name = name(base_slot, slot);
+    let name = archive_name(base_slot, slot);
     let (source, place) = match server {
         Some(number) => {
             let source = format!("http://s{number}.example");

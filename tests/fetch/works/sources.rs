@@ -80,7 +80,7 @@ fn local_archives_are_checked_with_progress() {
     assert!(stages.contains(&("Checking".to_string(), Some(length))), "{stages:?}");
     assert!(bytes <= length, "{bytes} of {length}");
     assert!(bytes > length / 2, "{bytes} of {length}");
-    assert!(warnings.iter().any(|text| text.contains("by its bank file, the state will be")), "{warnings:?}");
+    assert!(warnings.iter().any(|text| text.contains("according to its bank file, the state will be")), "{warnings:?}");
 
     let mut damaged = fs::read(&archive).expect("read");
     damaged[100] ^= 1;
