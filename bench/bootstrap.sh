@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares `slotpress bootstrap`, which makes a bootable ledger from the archive of a server, with the tools that
-# operators use today: over a shaped link between two network namespaces, and over loopback. All candidates fetch
-# the same archive from the same nginx, and run once in each round. Prints medians over ROUNDS.
+# operators use today: over a shaped link between two network namespaces, and over loopback. All candidates but
+# `restore` fetch from the same nginx. Each runs once in each round. Prints medians over ROUNDS.
 #
 #   bench/bootstrap.sh
 #

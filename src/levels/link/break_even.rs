@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_without_a_crossing_have_no_bandwidth() {
+    fn levels_that_never_cross_have_no_break_even() {
         let light = row(1, 30_000_000_000, 100.0);
         let heavy = row(3, 31_000_000_000, 200.0);
         let break_even = find_break_even(&light, &heavy, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
