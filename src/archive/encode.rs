@@ -164,7 +164,7 @@ pub struct FrameSummary {
     pub hash: Option<FrameHash>,
 }
 
-/// A frame that is to be encoded.
+/// A frame to encode.
 pub trait FrameContent: Send {
     /// Writes the content to the start of a buffer, which the worker reuses. Returns the content's length
     /// and the frame's link.

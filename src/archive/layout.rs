@@ -20,7 +20,7 @@ pub enum RecordLayout {
     /// Unchanged: byte for byte as in the ledger.
     #[default]
     Verbatim,
-    /// Sorted for better compression, with bytes that carry no meaning zeroed.
+    /// Sorted for better compression, with meaningless bytes zeroed.
     Clustered,
 }
 

@@ -82,7 +82,7 @@ fn not_started_error() -> Error {
     Error::failed("the destination of the archive is not open")
 }
 
-/// A directory, in which the archive is a temporary file until it is complete.
+/// An output directory. Until the archive is complete, it is a temporary file there.
 pub struct DirSink {
     dir: Arc<KeptDir>,
     replace: bool,

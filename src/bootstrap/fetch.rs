@@ -73,8 +73,8 @@ pub struct FetchedArchive {
     #[serde(flatten, serialize_with = "serialize_download")]
     #[doc(hidden)]
     pub fetched: Option<Fetched>,
-    /// Root of the archive, whose frame hashes all match; `None` if it has none, or if a bootstrap
-    /// found the file on the node.
+    /// Root of the archive, after all frames were compared with their hashes. `None` if the archive has no
+    /// root, or if a bootstrap found the file on the node.
     pub root: Option<ArchiveRoot>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! This module decides which archives are used, and what to try when one of them fails.
 //! [`fetch`](mod@slotpress_net::fetch) downloads archives, and [`restore`](mod@crate::restore) makes
-//! the ledger: it reads the partial file of a running download, and waits only for its bytes.
+//! the ledger: it reads the partial file of a running download, and waits only for the bytes that it needs next.
 //!
 //! ```no_run
 //! use slotpress::NoProgress;

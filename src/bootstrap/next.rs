@@ -19,7 +19,7 @@ use crate::restore::unsupported_compression_error;
 
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
 
-/// Limit on repetitions for each source that fails. Each repetition may cost a whole download.
+/// Limit on repetitions for each source that fails. Each repetition may be a whole download.
 const REPETITIONS_MAX: usize = 8;
 
 /// Limit on the repetitions for all sources together: a cluster may name other servers each time.

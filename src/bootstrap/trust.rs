@@ -1,4 +1,4 @@
-//! Asks trusted servers to confirm an archive, whose name contains slot and hash of its state. A trusted
+//! Asks trusted servers to confirm an archive. Its name contains the slot and the hash of its state. A trusted
 //! server that has an archive of the same state confirms it. A trusted server that has a different hash for
 //! the slot contradicts it.
 

@@ -96,9 +96,9 @@ fn read_direct(path: &Path, count_and_check_time: &dyn Fn(usize) -> bool) -> io:
 }
 
 /// Calls each worker repeatedly on a thread of its own, until [`MEASURING_TIME`] is over. Returns the bytes
-/// per second of all workers together, or `None` if they counted none. A worker reports the bytes that it
-/// has done to the function that is passed to it, and must return when that function returns false. A
-/// worker that returns false is not called again.
+/// per second of all workers together, or `None` if they counted none. A worker passes the number of bytes
+/// that it has processed to the given function, and must return when that function returns false. A worker
+/// that returns false is not called again.
 fn measure_rate<W>(workers: Vec<W>, progress: &dyn Progress) -> Option<f64>
 where
     W: FnMut(&dyn Fn(usize) -> bool) -> bool + Send,

@@ -37,7 +37,7 @@ use crate::levels::{LevelRow, MeasureOptions};
 const WARM_UP_MAX: Duration = Duration::from_millis(500);
 
 /// Limits on a batch, in pieces and bytes. Workers take batches, because taking a small piece alone
-/// would cost more time than compressing it.
+/// would take more time than compressing it.
 const BATCH_PIECES_MAX: usize = 256;
 const BATCH_BYTES_MAX: usize = 32 << 10;
 
@@ -367,8 +367,8 @@ impl<'a> CodecBench<'a> {
         let is_past_deadline = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let run_worker = |worker: &mut Worker| -> Result<Elapsed> {
             let stopwatch = Stopwatch::start_on_thread();
-            // Read elapsed time apart from CPU time, because reading the latter takes longer than compressing
-            // a small batch.
+            // Elapsed time is read apart from CPU time, because reading CPU time takes longer than
+            // compressing a small batch.
             let start = Instant::now();
             while !is_past_deadline() && !has_failed.load(Relaxed) {
                 let Some(batch) = self.batches.get(next.fetch_add(1, Relaxed)) else { break };

@@ -97,8 +97,8 @@ pub fn time_warning(work: &'static str, runs: &[f64]) -> Option<Warning> {
     (spread_percent > SPREAD_PERCENT_MAX).then_some(Warning::new("times", text))
 }
 
-/// Warns if workers, which only compute, took more elapsed time than CPU time: then they had to wait for
-/// a core. Does not warn of runs that are too short to show the difference.
+/// Warns if workers had to wait for a core: they only compute, so they took more elapsed time than CPU time.
+/// Does not warn of runs that are too short to show the difference.
 pub fn load_warning(workers: &Elapsed, runs: &[f64]) -> Option<Warning> {
     let wait_percent = 100.0 - workers.cpu_percent();
     let is_measured = !workers.wall.is_zero() && median(runs) >= RUN_TIME_MIN.as_secs_f64();

@@ -258,8 +258,8 @@ impl RecordSink for MarkedSink<'_, '_> {
 
 #[derive(Clone, Copy)]
 enum ArchiveRole<'a> {
-    /// The newest archive of the new state, whose documents are copied, with the range of the storage
-    /// map in its bank file.
+    /// The newest archive of the new state. Its documents are copied. The range is that of the storage map
+    /// in its bank file.
     Newest(&'a Range<u64>),
     /// The full archive of the new state, on which its newest archive builds.
     New,

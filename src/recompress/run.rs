@@ -48,7 +48,7 @@ pub fn run(
     check_arguments(options, sink, checks_state)?;
     let mut input = RecompressInput::open(options, interrupt)?;
     if let Some(archive) = input.archive() {
-        // The archive may be the full archive of a pair, whose bank file may lack stakes.
+        // The archive may be the base of a pair. The bank file of a base may lack stakes.
         let is_base = true;
         refuse_unless_agave_loads(archive, is_base)?;
     }

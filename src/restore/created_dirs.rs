@@ -47,8 +47,8 @@ impl CreatedDirs {
         self.created.clear();
     }
 
-    /// Removes a created directory unless it holds more than the lock of a ledger, or a different restore has
-    /// locked it.
+    /// Removes a created directory, unless it contains more than a ledger's lock file, or a different restore
+    /// has locked it.
     fn remove(&self, parent: &KeptDir, name: &OsStr) -> Result<()> {
         if let Some(dir) = parent.open_dir(name)?.map(Arc::new) {
             let _lock = self.locks.lock(&dir)?;

@@ -27,8 +27,8 @@ const FORMAT: &str = "slotpress-restore-journal-3";
 
 const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
 
-/// Limit on the length of a journal: enough for 100,000 moves between paths of 4 KiB, of which each byte
-/// may take four characters. A restore moves far fewer files.
+/// Limit on the length of a journal: enough for 100,000 moves between paths of 4 KiB, if each byte takes
+/// four characters of JSON. A restore moves far fewer files.
 const JOURNAL_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 const UNDOING: &str = "undo what an unfinished restore moved, in";

@@ -95,7 +95,7 @@ pub struct Preview {
     pub space_check: Result<()>,
 }
 
-/// Checks that the target holds no ledger. Ignores files that a killed restore left.
+/// Checks that the target does not contain a ledger. Ignores files that a killed restore left.
 ///
 /// # Errors
 /// [`ErrorKind::Exists`], with the path of a part of the ledger.

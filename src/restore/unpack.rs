@@ -162,7 +162,7 @@ struct EntryWriter<'w, 'a> {
 }
 
 impl EntryWriter<'_, '_> {
-    /// Closes the current file: it is complete, or another writer has the rest.
+    /// Closes the current file: it is complete, or another writer writes the rest.
     fn end_current(&mut self) -> Result<()> {
         let Some((file, path)) = self.current.take() else { return Ok(()) };
         let written = std::mem::take(&mut self.written);
