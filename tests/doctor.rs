@@ -88,6 +88,6 @@ fn an_incomplete_bank_snapshot_is_a_problem() {
 }
 
 #[test]
-fn a_path_that_is_no_directory_is_refused() {
+fn a_path_that_is_not_a_directory_is_refused() {
     assert_fails(&["doctor", "/no/such/ledger"], 1, &["is not a directory", "hint: "]);
 }

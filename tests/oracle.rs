@@ -1,7 +1,7 @@
-//! Checks that Agave loads archives and ledgers of slotpress. The tests run if `AGAVE_ORACLE` names
-//! programs built on Agave's own crates (`common/oracle.rs`).
+//! Agave loads archives that slotpress wrote and ledgers that it restored. The tests are ignored by default, and need
+//! programs built on Agave's own crates, which `AGAVE_ORACLE` names (`common/oracle.rs`).
 //!
-//! This command prints the answers of docs/interop.md:
+//! This command prints the answers that docs/interop.md summarizes:
 //! `AGAVE_ORACLE=… cargo test --test suite oracle -- --ignored verify_agrees --nocapture`.
 
 use std::fs;
@@ -74,7 +74,11 @@ fn assert_archives_load(oracle: &Oracle, chain: &Chain, settings: &[Setting]) {
         let label = format!("{} {flags:?}", chain.name);
         assert_eq!(oracle.load(&full, None, &chain.genesis), full_state, "{label}: full");
         assert_eq!(oracle.load(&full, Some(&incremental), &chain.genesis), newest_state, "{label}: incremental");
-        assert_eq!(oracle.load(&chain.full, Some(&incremental), &chain.genesis), newest_state, "{label}: on Agave's");
+        assert_eq!(
+            oracle.load(&chain.full, Some(&incremental), &chain.genesis),
+            newest_state,
+            "{label}: incremental on Agave's full"
+        );
         assert_eq!(oracle.load(&newest, None, &chain.genesis), newest_state, "{label}: full of the newest slot");
     }
 }
@@ -84,10 +88,10 @@ fn assert_restored_ledgers_load(oracle: &Oracle, chain: &Chain) {
     let full_state = oracle.load(&chain.full, None, &chain.genesis);
     let newest_state = oracle.load(&chain.full, Some(&chain.incremental), &chain.genesis);
     let out = temp_dir();
-    let small = ["--frame-size", "64KiB", "--layout", "clustered"];
-    let ours = archive(&chain.at_full, out.path(), &small);
+    let flags = ["--frame-size", "64KiB", "--layout", "clustered"];
+    let ours = archive(&chain.at_full, out.path(), &flags);
     let ours_incremental =
-        archive(&chain.at_newest, out.path(), &[&small[..], &["--base-slot", &chain.full_slot]].concat());
+        archive(&chain.at_newest, out.path(), &[&flags[..], &["--base-slot", &chain.full_slot]].concat());
     let [equal_full, equal_incremental] = copy_with_equal_ids(&chain.full, &chain.incremental, out.path());
     for (full, incremental) in [
         (&chain.full, &chain.incremental),
@@ -251,14 +255,14 @@ fn assert_generated_chains_load(oracle: &Oracle) {
             full_slot: full_slot.to_string(),
             newest_slot: newest_slot.to_string(),
         };
-        // The first chain has all settings, the other ones have two each.
+        // The first chain is archived with all settings, each other chain with two.
         let settings = if number == 0 { &SETTINGS[..] } else { &SETTINGS[number * 2 % 8..][..2] };
         assert_archives_load(oracle, &chain, settings);
         assert_restored_ledgers_load(oracle, &chain);
     }
 }
 
-/// A ledger of some version.
+/// A ledger that a version of Agave, or slotpress, made.
 struct Layout {
     name: &'static str,
     chain: &'static str,
@@ -292,7 +296,7 @@ fn verdicts_on_archives(full: &Path, incremental: Option<&Path>) -> Vec<ClientVe
     verify(&Snapshot::from_archives(full, incremental), &verify_options(), &NoProgress).expect("verified").clients
 }
 
-/// Checks that `verify` has the same verdict on this version of Agave, and that the state is right.
+/// Checks that `verify` predicts the answer of this version of Agave, and that an accepted state is the expected one.
 /// Returns the answer as a cell of the table.
 fn check_answer(
     oracle: &Oracle,
@@ -313,8 +317,8 @@ fn check_answer(
 }
 
 /// Prints the answers that docs/interop.md summarizes: each version of Agave reads a ledger of each
-/// layout, and archives of the ledger, verbatim and clustered, full and incremental. `verify` must have
-/// the same verdict on each version.
+/// layout, and archives of the ledger, verbatim and clustered, full and incremental. `verify` must predict
+/// each answer.
 #[test]
 #[ignore = "prints the answers of docs/interop.md"]
 fn verify_agrees_with_agave_on_all_ledger_layouts() {
@@ -378,8 +382,7 @@ fn verify_agrees_with_agave_on_all_ledger_layouts() {
 }
 
 /// Prints the answers that docs/interop.md summarizes: each version of Agave reads archives of
-/// Firedancer, alone and together with archives of Agave. `verify` must have the same verdict on each
-/// version.
+/// Firedancer, alone and together with archives of Agave. `verify` must predict each answer.
 #[test]
 #[ignore = "prints the answers of docs/interop.md"]
 fn verify_agrees_with_agave_on_archives_of_firedancer() {

@@ -1,4 +1,4 @@
-//! Other commands read synthetic ledgers. If `AGAVE_ORACLE` names programs, Agave reads them too.
+//! Other commands accept synthetic ledgers and their archives. An ignored test asks Agave, too.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -73,7 +73,7 @@ fn ledgers_of_4_2_and_4_4_are_valid_and_have_the_same_state() {
     assert_eq!(older.storages().len(), newer.storages().len());
 }
 
-/// The archives of different mixes have different sizes.
+/// Each mix yields an archive of a different size.
 #[test]
 fn ledgers_of_every_mix_are_valid() {
     let mut sizes = Vec::new();

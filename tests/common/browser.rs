@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use super::records::decode_base64;
 use super::wait_for;
 
 /// A headless Chromium, driven by the WebDriver protocol.
@@ -14,6 +15,8 @@ pub struct Browser {
     session: String,
 }
 
+/// Starts the driver on a free port. Returns `None` if the driver ends before it listens, because another program
+/// has taken the port.
 fn start_driver() -> Option<(Child, String)> {
     let mut driver = Command::new("chromedriver")
         .args(["--port=0"])
@@ -22,11 +25,11 @@ fn start_driver() -> Option<(Child, String)> {
         .spawn()
         .expect("starts");
     let lines = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
-    let ready = |line: std::io::Result<String>| {
+    let port_in = |line: std::io::Result<String>| {
         let line = line.expect("text");
         line.split("successfully on port ").nth(1).map(|port| port.trim_end_matches('.').to_string())
     };
-    let port = lines.into_iter().find_map(ready);
+    let port = lines.into_iter().find_map(port_in);
     if port.is_none() {
         driver.wait().expect("ended");
     }
@@ -35,7 +38,6 @@ fn start_driver() -> Option<(Child, String)> {
 
 impl Browser {
     pub fn start(dir: &Path) -> Self {
-        // The driver ends if another program takes the port that the driver has found.
         let (driver, port) = (0..3).find_map(|_| start_driver()).expect("a port");
         let chromium = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
             .into_iter()
@@ -70,8 +72,8 @@ impl Browser {
         self.post("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
     }
 
-    /// Asserts that the page is dark if the reader prefers that, and no wider than a phone. Saves a
-    /// screenshot to the file that `SAVE_SCREENSHOT` names.
+    /// Asserts that the page is light, but dark if the reader prefers that, and no wider than a phone. If
+    /// `SAVE_SCREENSHOT` names a file, saves a screenshot there.
     pub fn assert_dark_and_narrow(&self) {
         let background = "return getComputedStyle(document.body).backgroundColor";
         assert_eq!(self.evaluate(background), "rgb(255, 255, 255)");
@@ -85,14 +87,15 @@ impl Browser {
         });
         if let Some(path) = std::env::var_os("SAVE_SCREENSHOT") {
             let screenshot = self.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
-            std::fs::write(path, screenshot["data"].as_str().expect("a picture")).expect("written");
+            let picture = decode_base64(screenshot["data"].as_str().expect("a picture"));
+            std::fs::write(path, picture).expect("written");
         }
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Ends the browser too. If it does not answer, it is killed.
+        // Deleting the session ends the browser. Killing the driver alone might not.
         let _ = minreq::delete(&self.session).with_timeout(5).send();
         let _ = self.driver.kill();
         let _ = self.driver.wait();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A file system that is removed at the end of the test.
+/// A file system that is unmounted at the end of the test.
 pub struct Disk(TempDir);
 
 impl Disk {

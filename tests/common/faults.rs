@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 use crate::common::*;
 
-/// Runs the program so that it panics when a thread reaches a place (`threads::panic_point`) for
-/// the `number`th time. It must end with an error, exit code 1, and no message from the standard
-/// library. Returns its errors, or `None` if the place was reached fewer times.
+/// Runs the program so that a thread panics at a place (`threads::panic_point`) when threads reach that place for
+/// the `number`th time. The program must end with an error, exit code 1, and no message from the standard library.
+/// Returns its stderr, or `None` if the place was reached fewer times.
 #[cfg(debug_assertions)]
 pub fn assert_panic_is_error(arguments: &[&str], place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
     let mut command = Command::new(slotpress_path());
@@ -40,7 +40,6 @@ pub fn assert_command_panic_is_error(
     assert_eq!(output.status.code(), Some(1), "{at}");
     assert!(stderr.contains("error: "), "{at}");
     assert!(stderr.contains(&format!("an injected panic at {place}")), "{at}");
-    assert!(!stderr.contains("panicked at 'a"), "{at}");
     assert!(!stderr.contains("thread '"), "{at}");
     Some(stderr)
 }

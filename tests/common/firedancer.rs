@@ -9,11 +9,11 @@ use crate::common::*;
 /// The chain of `agave-4.2.2`, as Firedancer archived it before September 2026.
 pub const OLD_CHAIN: &str = "firedancer-2026-08/chain";
 
-/// The chain of `agave-4.4.0`, as Firedancer archived it in September 2026: with storages of several slots,
-/// without stakes, and with a status cache of one slot.
+/// The chain of `agave-4.4.0`, as Firedancer archived it in September 2026: with a slot for each storage, without
+/// stakes, and with a status cache of one slot.
 pub const CHAIN_WITHOUT_STAKES: &str = "firedancer-2026-09/names";
 
-/// The same chain, as Firedancer has archived it since.
+/// The chain of `agave-4.4.0`, as Firedancer has archived it since then.
 pub const NEW_CHAIN: &str = "firedancer-2026-09/full-bank";
 
 /// Hint for an archive that no version of Agave loads.
@@ -57,7 +57,7 @@ pub fn is_storage(entry: &TarEntry) -> bool {
     entry.path.starts_with("accounts/") && !entry.path.ends_with('/')
 }
 
-/// Makes an empty ledger of a chain.
+/// Makes a ledger that has only the genesis of a chain.
 pub fn empty_ledger_of(agave: &str, dir: &Path, name: &str) -> PathBuf {
     let ledger = dir.join(name);
     fs::create_dir(&ledger).expect("made");

@@ -21,7 +21,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the requested range.
+    /// Returns the requested range of bytes, if the request has one of the form `bytes=FIRST-LAST`.
     pub fn range(&self) -> Option<Range<u64>> {
         let (first, last) = self.headers.get("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some(first.parse().ok()?..last.parse::<u64>().ok()? + 1)
@@ -153,7 +153,7 @@ pub fn send_redirect(stream: &mut TcpStream, location: &str) -> io::Result<Conne
     send_response(stream, "303 See Other", &[("Location", location)], b"")
 }
 
-/// Sends a file as a correct server does: HEAD, ranges, If-Range.
+/// Sends a file as a correct server does, which supports HEAD, ranges and If-Range.
 pub fn send_file(request: &Request, stream: &mut TcpStream, bytes: &[u8], etag: &str) -> io::Result<Connection> {
     let common = [("Accept-Ranges", "bytes"), ("ETag", etag)];
     let is_same = request.headers.get("if-range").is_none_or(|expected| expected == etag);

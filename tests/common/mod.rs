@@ -1,7 +1,7 @@
 //! Helpers that all tests share: fixtures, runs of the program, and the contents of archives and
 //! directories.
 
-#![allow(dead_code)] // with fewer features, fewer tests use it
+#![allow(dead_code)] // with fewer features, some helpers are unused
 
 pub mod browser;
 pub mod disk;
@@ -50,20 +50,20 @@ pub const FULL_3500: &str = "snapshot-3500-CtUdsvB8tPnwSzUfjmEpnuKWLaDq1upyezeio
 pub const INCREMENTAL_3500_3550: &str =
     "incremental-snapshot-3500-3550-4QFDUfNuS6K6375C8WXD93cbtR4go8HkmUoc4YjLj529.tar.zst";
 
-/// Returns the path of a fixture, of the chain with slots 26 and 40 or of the real validator.
+/// Returns the path of a fixture of the chain with slots 26 and 40, or else of the real validator.
 pub fn fixture(name: &str) -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let path = fixtures.join("agave-4.2.2").join(name);
     if path.exists() { path } else { fixtures.join("agave-validator-4.2.2").join(name) }
 }
 
-/// Chains of several versions of Agave, by the directories of their fixtures.
+/// Directories of the chains that several versions of Agave made.
 pub const AGAVE_4_2: &str = "agave-4.2.2";
 pub const AGAVE_4_4: &str = "agave-4.4.0";
 pub const AGAVE_4_5: &str = "agave-4.5.0-alpha.4";
 pub const AGAVE_4_5_SPLIT: &str = "agave-4.5.0-alpha.4-split";
 
-/// Returns the fixture of a chain whose name has this prefix, such as `snapshot-26-`.
+/// Returns the file of a chain whose name begins with `prefix`, such as `snapshot-26-`.
 pub fn fixture_of(chain: &str, prefix: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(chain);
     let mut paths = fs::read_dir(&dir).expect("a chain").map(|entry| entry.expect("an entry").path());
@@ -84,17 +84,17 @@ pub fn expected_facts(chain: &str, slot: u64) -> serde_json::Value {
     all[slot.to_string()].clone()
 }
 
-/// Makes a directory that is removed at the end of the test: in TEST_DISK, or in memory if there is
-/// space, because syncing to a disk would take most of the time, or in the system's temporary directory.
+/// Makes a directory that is removed at the end of the test. It is in the directory that `TEST_DISK` names.
+/// Otherwise, it is in memory if there is space, because syncing to a disk would take most of the tests' time.
 pub fn temp_dir() -> TempDir {
-    const ROOM_BYTES: u64 = 2 << 30;
+    const FREE_BYTES_MIN: u64 = 2 << 30;
     let memory = Path::new("/dev/shm");
-    let has_room = rustix::fs::statvfs(memory).is_ok_and(|stat| stat.f_bavail * stat.f_frsize > ROOM_BYTES);
+    let has_space = rustix::fs::statvfs(memory).is_ok_and(|stat| stat.f_bavail * stat.f_frsize > FREE_BYTES_MIN);
     let mut builder = tempfile::Builder::new();
     builder.prefix("slotpress-test-");
     let dir = match std::env::var_os("TEST_DISK") {
         Some(disk) => builder.tempdir_in(disk),
-        None if has_room => builder.tempdir_in(memory),
+        None if has_space => builder.tempdir_in(memory),
         None => builder.tempdir(),
     };
     dir.expect("a temporary directory")
@@ -174,7 +174,7 @@ pub fn write_archive(path: &Path, entries: &[TarEntry]) {
     fs::write(path, bytes).expect("written");
 }
 
-/// Makes a GNU header with any name that fits, even one that no library writes.
+/// Makes a GNU header with any name that fits, even a name that the `tar` crate refuses to write.
 pub fn tar_header(path: &str, kind: u8, size: u64) -> [u8; 512] {
     let mut header = tar::Header::new_gnu();
     header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
@@ -197,14 +197,14 @@ pub fn make_skippable_frames(length: usize) -> Vec<u8> {
 
 /// Overwrites `bytes`, of which there must be 8 or more, with skippable frames.
 pub fn fill_with_skippable_frames(bytes: &mut [u8]) {
-    // These commands look for frames only in the last half MiB.
+    // Commands that list archives look for frames only in the last half MiB, so frames must begin there.
     const FRAME_BYTES: usize = 64 * 1024;
     let mut rest = bytes;
     while !rest.is_empty() {
         let length = if rest.len() < FRAME_BYTES + 8 { rest.len() } else { FRAME_BYTES };
         let (frame, after) = rest.split_at_mut(length);
-        let content = u32::try_from(length - 8).expect("a frame").to_le_bytes();
-        frame[..8].copy_from_slice(&[[0x5f, 0x2a, 0x4d, 0x18], content].concat());
+        let content_length = u32::try_from(length - 8).expect("a frame").to_le_bytes();
+        frame[..8].copy_from_slice(&[[0x5f, 0x2a, 0x4d, 0x18], content_length].concat());
         rest = after;
     }
 }
@@ -221,7 +221,8 @@ pub fn slotpress() -> Command {
     command
 }
 
-/// Runs the program with `--json`. Returns its exit code, the object on its first line, and its stderr.
+/// Runs the program with `--json`, and with `input` as its standard input. Returns its exit code, the object on its
+/// first line, and its stderr.
 pub fn run_to_first_line(arguments: &[&str], input: Option<&Path>) -> (i32, serde_json::Value, String) {
     let mut command = std::process::Command::new(slotpress_path());
     command.args(arguments).arg("--json");
@@ -282,7 +283,7 @@ pub fn unlock(lock: File) {
 /// Writes a program that a test runs.
 ///
 /// A shell writes the file. If this process wrote it, a child that another test has just forked could hold
-/// the descriptor, and Linux runs no program that is open for writing.
+/// the descriptor, and Linux does not run a program that is open for writing.
 pub fn write_program(path: &Path, text: &str) {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
@@ -385,7 +386,7 @@ pub fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// Limit on the time that a test waits before it fails: far longer than any machine takes.
+/// Limit on the time that a test waits for a condition: much longer than even a slow machine takes.
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Waits until a condition holds.

@@ -1,10 +1,9 @@
-//! Agave itself: programs built on its own crates, which `AGAVE_ORACLE` lists, separated like
-//! `PATH`.
+//! Agave's own loader. `AGAVE_ORACLE` lists programs built on Agave's crates, separated by colons as in `PATH`.
 //!
 //! Each program understands `gen OUT …`, `load --full A [--incremental B] --genesis DIR` and
 //! `loaddir DIR [--accounts-run DIR]… --genesis DIR`. It exits with 0 if Agave accepts, and prints
-//! `key=value` words. A program whose name ends in `-44` or `-45` is of Agave 4.4 or 4.5, any other of
-//! Agave 4.2.
+//! `key=value` words. A program whose name ends in `-44` or `-45` is built on Agave 4.4 or 4.5; any other program,
+//! on Agave 4.2.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,8 +54,8 @@ impl Oracle {
         all
     }
 
-    /// Returns all programs of `AGAVE_ORACLE`, or none if it is not set. Tests that also check other things
-    /// call this function.
+    /// Returns all programs of `AGAVE_ORACLE`, or none if the variable is not set. Tests that also check other
+    /// things call this function.
     pub fn all() -> Vec<Self> {
         let Some(list) = std::env::var_os("AGAVE_ORACLE") else { return Vec::new() };
         let client = |path: &Path| match path.file_name().map(|name| name.to_string_lossy()) {

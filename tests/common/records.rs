@@ -1,11 +1,11 @@
-//! Reads the records of an archive with the `tar` crate and by docs/snapshot-format.md, without slotpress.
+//! Reads the records of an archive without slotpress: with the `tar` crate, as docs/snapshot-format.md describes
+//! them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::entries;
 
-/// A record, read without slotpress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainRecord {
     pub slot: u64,

@@ -20,13 +20,13 @@ use crate::rebase::{rebase, two_full_archives};
 
 /// A command, its source, and its expected result.
 pub struct Scenario {
-    /// Name in tables.
+    /// Name in tables. It begins with the command's.
     pub name: &'static str,
     dir: TempDir,
     source: PathBuf,
     out: PathBuf,
     expected: ExpectedResult,
-    /// Server of archives to fetch.
+    /// Server of the archives that the command fetches.
     #[cfg(feature = "net")]
     server: Option<Server>,
 }
@@ -36,7 +36,7 @@ enum ExpectedResult {
     Archive(String, Vec<u8>),
     /// A ledger.
     Ledger,
-    /// A ledger that replaces an old state, which has these files.
+    /// A ledger that replaces an old state. These are the old state's files.
     Replaced(BTreeMap<String, Option<Vec<u8>>>),
     /// Only a report.
     Report,
@@ -48,8 +48,7 @@ enum ExpectedResult {
     Bootstrapped(BTreeMap<String, Option<Vec<u8>>>),
 }
 
-/// Memory for `verify`. With the default, half of the free memory, making and clearing tables takes
-/// a second.
+/// Memory for `verify`. By default, it uses up to half of the free memory, and clearing its tables takes a second.
 const MEMORY: &str = "64MiB";
 
 /// The stages of a run, in their order.
@@ -77,7 +76,7 @@ pub const MUTATING_CALLS: &str = "rename,renameat,renameat2,link,linkat,symlink,
     openat,fsync,fdatasync,syncfs,flock,fchown,fchmod,write,writev,pwrite64,pwritev,ftruncate,fallocate,copy_file_range,\
     sendfile,sync_file_range,poll";
 
-/// Leaves out the calls of the loader. The program begins with a `poll` of its first three
+/// Leaves out the calls of the dynamic loader. Rust's runtime then begins with a `poll` of the first three
 /// descriptors.
 pub fn skip_loading(calls: &[Call]) -> &[Call] {
     let first = calls.iter().position(|call| call.name == "poll").expect("the program begins");
@@ -158,7 +157,7 @@ impl Scenario {
         tree
     }
 
-    /// Returns the stage of each call.
+    /// Returns the stage of each call, as an index into [`Scenario::stage_names`].
     pub fn stages(&self, calls: &[Call]) -> Vec<usize> {
         let mark = match &self.expected {
             ExpectedResult::Archive(name, _) => name,
@@ -179,7 +178,7 @@ impl Scenario {
                 "fsync" | "fdatasync" | "syncfs" => 2,
                 name if name.starts_with("rename") => {
                     is_last = line.contains(mark);
-                    // Renames before the journal exists do not make a ledger.
+                    // For a ledger, this stage begins with the journal.
                     if is_archive || is_last { 3 } else { 0 }
                 }
                 _ => 0,
@@ -191,8 +190,7 @@ impl Scenario {
         calls.iter().map(stage_of).collect()
     }
 
-    /// Returns the stage of each call if archives are fetched. Their journals are written during
-    /// the fetch.
+    /// Returns the stage of each call if archives are fetched. Journals of downloads are written during the fetch.
     #[cfg(feature = "net")]
     fn stages_of_fetching(&self, calls: &[Call]) -> Vec<usize> {
         let is_bootstrap = matches!(self.expected, ExpectedResult::Bootstrapped(_));
@@ -303,29 +301,24 @@ impl Scenario {
         paths.filter(|path| is_partial(path) && !path.contains("slotpress-replaced-")).collect()
     }
 
-    /// Checks everything that must hold after a fault, and reruns the command.
+    /// Checks what must hold after a fault, reruns the command, and checks its result.
     pub fn check(&self, source: &BTreeMap<String, Option<Vec<u8>>>, moment: &str) {
         assert!(self.source_tree() == *source, "{moment}: the source has changed");
         self.check_final_names(moment);
         let was_complete = self.is_complete();
         let arguments = self.arguments();
         let (code, stderr) = run_to_stderr(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-        #[cfg(feature = "net")]
-        let can_run_again = matches!(
-            self.expected,
-            ExpectedResult::Archive(..)
-                | ExpectedResult::Replaced(_)
-                | ExpectedResult::Report
-                | ExpectedResult::Fetched(_)
-        );
-        #[cfg(not(feature = "net"))]
-        let can_run_again =
-            matches!(self.expected, ExpectedResult::Archive(..) | ExpectedResult::Replaced(_) | ExpectedResult::Report);
-        if !was_complete || can_run_again {
-            assert_eq!(code, Some(0), "{moment}: a rerun fails: {stderr}\n{:?}", relative_paths(self.dir.path()));
-        } else {
+        let refuses_existing_result = match self.expected {
+            ExpectedResult::Ledger => true,
+            #[cfg(feature = "net")]
+            ExpectedResult::Bootstrapped(_) => true,
+            _ => false,
+        };
+        if was_complete && refuses_existing_result {
             assert_eq!(code, Some(5), "{moment}: {code:?} {stderr}");
             assert!(stderr.contains("already"), "{moment}: {code:?} {stderr}");
+        } else {
+            assert_eq!(code, Some(0), "{moment}: a rerun fails: {stderr}\n{:?}", relative_paths(self.dir.path()));
         }
         assert!(self.is_complete(), "{moment}: a rerun makes no result");
         self.check_final_names(moment);
@@ -344,8 +337,8 @@ impl Scenario {
 /// Name of a file that marks a bank snapshot of an old state.
 const OLD_STATE_MARK: &str = "old";
 
-/// Makes a ledger whose state is to be replaced: it has a bank snapshot of this slot, an older and a
-/// newer one, all complete.
+/// Makes a ledger whose state is to be replaced. It has complete bank snapshots of this slot, of the slot before and
+/// of the slot after.
 pub fn make_old_state(archive: &Path, slot: u64, ledger: &Path, accounts: &Path) {
     let arguments = ["restore", text(archive), "--ledger", text(ledger), "--accounts", text(accounts)];
     let (code, stderr) = run_to_stderr(&arguments);
@@ -366,7 +359,7 @@ pub fn read_moved_aside(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     let with_former_path = |(path, file): (String, _)| {
         Some((path.strip_prefix("slotpress-replaced-")?.split_once('/')?.1.to_string(), file))
     };
-    // If a path occurs several times, the first file is the one of the old state.
+    // If a path was moved aside several times, the first file is the old state's.
     tree(dir).into_iter().rev().filter_map(with_former_path).collect()
 }
 
@@ -376,7 +369,7 @@ fn has_marked_slot(ledger: &Path) -> bool {
         .is_ok_and(|slots| slots.flatten().any(|slot| slot.path().join("fastboot_version").exists()))
 }
 
-/// Returns the scenarios that fetch from a server with ranges: `fetch` and `bootstrap`.
+/// Returns the scenarios that fetch from a server with ranges: `fetch`, and `bootstrap` without and with `--base`.
 #[cfg(feature = "net")]
 pub fn net_scenarios() -> Vec<Scenario> {
     let (files, genesis) = pair_and_genesis();
@@ -384,11 +377,12 @@ pub fn net_scenarios() -> Vec<Scenario> {
     let ledger = restored.path().join("ledger");
     let mut expected = ledger_tree(&ledger);
     expected.retain(|path, _| path != "ledger.lock" && path != "accounts");
-    // Agave starts from this ledger. Every rerun must make the same bytes.
-    let slot = expected.keys().find_map(|path| path.strip_suffix("/fastboot_version")).expect("a bank snapshot");
+    // Each rerun must make the same bytes as this ledger, from which Agave must start.
+    let bank_snapshot =
+        expected.keys().find_map(|path| path.strip_suffix("/fastboot_version")).expect("a bank snapshot");
     fs::write(restored.path().join("genesis.bin"), genesis).expect("written");
     for oracle in Oracle::all() {
-        let state = oracle.load_dir(&ledger.join(slot), &[ledger.join("accounts")], restored.path());
+        let state = oracle.load_dir(&ledger.join(bank_snapshot), &[ledger.join("accounts")], restored.path());
         println!("{}: {state:?}", oracle.path.display());
     }
     let mut scenarios: Vec<Scenario> = ["fetch", "bootstrap"]
@@ -406,7 +400,7 @@ pub fn net_scenarios() -> Vec<Scenario> {
     scenarios
 }
 
-/// Makes the scenario of a node with an older full archive, and a mirror with an incremental one on it.
+/// Makes the scenario in which a node has an older full archive, and a mirror has an incremental archive on it.
 #[cfg(feature = "net")]
 fn make_base_scenario() -> Scenario {
     let dir = temp_dir();
@@ -422,7 +416,7 @@ fn make_base_scenario() -> Scenario {
     Scenario { name: "bootstrap --base", dir, source, out, expected, server }
 }
 
-/// Returns all scenarios.
+/// Returns the scenarios that need no network.
 pub fn scenarios() -> Vec<Scenario> {
     let make = |name, prepare: &dyn Fn(&Path) -> (PathBuf, ExpectedResult)| {
         let dir = temp_dir();

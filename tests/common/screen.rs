@@ -9,7 +9,8 @@ pub fn run_to_text(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().expect("a code"), text(output.stdout), text(output.stderr))
 }
 
-/// Asserts that the program fails with this exit code, and that its errors contain these texts.
+/// Asserts that the program fails with this exit code, and that its stderr contains these texts. Returns
+/// the stderr.
 pub fn assert_fails(arguments: &[&str], expected_code: i32, texts: &[&str]) -> String {
     let (code, stdout, stderr) = run_to_text(arguments);
     assert_eq!(code, expected_code, "{arguments:?}: {stdout}{stderr}");

@@ -53,7 +53,8 @@ pub fn two_archives() -> TempDir {
     dir
 }
 
-/// Writes a file of this length with an archive's name. Name and contents depend on `slot`.
+/// Writes a file of this length, a multiple of 8, that commands accept as an archive. Its name and content depend on
+/// `slot`.
 pub fn large_archive(dir: &Path, slot: u64, bytes: usize) -> (String, Vec<u8>) {
     let name = FULL_26.replace("-26-", &format!("-{slot}-"));
     let mut content: Vec<u8> =
@@ -64,7 +65,7 @@ pub fn large_archive(dir: &Path, slot: u64, bytes: usize) -> (String, Vec<u8>) {
 }
 
 impl ServeProcess {
-    /// Serves the two archives.
+    /// Serves the archives of [`two_archives`].
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_in(two_archives(), arguments)
     }
@@ -73,7 +74,7 @@ impl ServeProcess {
         Self::start_with_command(Command::new(slotpress_path()), dir, arguments)
     }
 
-    /// Serves a directory by a command that runs the program.
+    /// Serves a directory with a command that runs the program, perhaps in a changed environment.
     pub fn start_with_command(mut command: Command, dir: TempDir, arguments: &[&str]) -> Self {
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--json"])
@@ -137,7 +138,7 @@ impl ServeProcess {
 
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("signalled");
+        rustix::process::kill_process(pid, signal).expect("signaled");
     }
 
     /// Returns the server's resident memory in bytes.
@@ -183,7 +184,7 @@ impl ServeProcess {
             if let Some(status) = self.child.try_wait().expect("asked") {
                 return status;
             }
-            assert!(start.elapsed() < WAIT_MAX, "it does not end");
+            assert!(start.elapsed() < WAIT_MAX, "the server does not end");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -209,7 +210,7 @@ pub fn send(stream: &mut TcpStream, method: &str, path: &str, headers: &str) {
     stream.write_all(request.as_bytes()).expect("sent");
 }
 
-/// Reads the status line and headers of a response.
+/// Reads the status line and headers of a response. Returns `None` if the connection ends before they do.
 pub fn read_head(stream: &mut TcpStream) -> Option<Response> {
     let mut head = Vec::new();
     let mut byte = [0];

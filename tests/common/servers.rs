@@ -1,4 +1,4 @@
-//! Other servers: starts them on a free port, and ends them with the test.
+//! Servers other than slotpress, which are started on a free port and killed at the end of the test.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};

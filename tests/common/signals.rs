@@ -11,16 +11,17 @@ use tempfile::TempDir;
 use crate::common::*;
 
 /// A ledger large enough that a signal arrives during a run, its archive, and its slot.
-pub struct Setup {
-    pub dir: TempDir,
+pub struct LargeLedger {
+    _dir: TempDir,
     pub ledger: PathBuf,
     pub archive: PathBuf,
     pub slot: String,
 }
 
-pub fn setup() -> &'static Setup {
-    static SETUP: OnceLock<Setup> = OnceLock::new();
-    SETUP.get_or_init(|| {
+/// Returns the ledger, which is made once.
+pub fn large_ledger() -> &'static LargeLedger {
+    static LEDGER: OnceLock<LargeLedger> = OnceLock::new();
+    LEDGER.get_or_init(|| {
         let dir = temp_dir();
         let ledger = dir.path().join("synth");
         synthetic_ledger(&ledger, 24 << 20, 300);
@@ -28,7 +29,7 @@ pub fn setup() -> &'static Setup {
         fs::create_dir(&out).expect("made");
         let archive = archive(&ledger, &out, &FLAGS);
         let slot = name(&archive).split('-').nth(1).expect("a slot").to_string();
-        Setup { dir, ledger, archive, slot }
+        LargeLedger { _dir: dir, ledger, archive, slot }
     })
 }
 

@@ -49,12 +49,12 @@ pub fn larger_archive() -> Files {
     files_in(&out)
 }
 
-/// Makes a full archive of several ranges, and an incremental one.
+/// Makes a full archive that is fetched in several ranges, and an incremental one.
 pub fn pair_of_archives() -> Files {
     pair_and_genesis().0
 }
 
-/// Makes the same pair, and returns the chain's genesis for Agave.
+/// Makes the same pair. Also returns the chain's genesis, which Agave needs to load the archives.
 pub fn pair_and_genesis() -> (Files, Vec<u8>) {
     let dir = temp_dir();
     let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
@@ -70,7 +70,7 @@ pub fn pair_and_genesis() -> (Files, Vec<u8>) {
     assert_eq!(output.code, Some(0), "{output:?}");
     let files = files_in(&out);
     assert_eq!(files.len(), 2);
-    assert!(files.values().any(|bytes| bytes.len() > 2 << 20), "several ranges");
+    assert!(files.values().any(|bytes| bytes.len() > 2 << 20), "no archive needs several ranges");
     (files, fs::read(ledger.join("genesis.bin")).expect("read"))
 }
 
@@ -84,7 +84,7 @@ pub fn files_in(dir: &Path) -> Files {
     files.filter(|path| path.is_file()).map(|path| (name(&path), fs::read(&path).expect("read"))).collect()
 }
 
-/// Behaviour of a server that sends files.
+/// How a server sends files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferMode {
     /// The server sends ranges and an ETag.
@@ -95,7 +95,7 @@ pub enum TransferMode {
     Liar,
 }
 
-/// Serves files as Agave's RPC port does: by two redirects and by exact names.
+/// Serves files as Agave's RPC port does: at their names, and at two paths that redirect to the newest archives.
 pub fn serve(files: &Files, mode: TransferMode) -> Server {
     let files = Arc::new(files.clone());
     Server::start(move |request, stream| respond(&files, mode, request, stream))
@@ -192,6 +192,7 @@ pub fn full(files: &Files) -> (String, Vec<u8>) {
 /// URL at which no server listens.
 pub const DEAD_URL: &str = "http://127.0.0.1:9";
 
+/// Makes the full archive of [`archives`] alone.
 pub fn full_archive_only() -> Files {
     archives(&[]).into_iter().filter(|(name, _)| name.starts_with("snapshot-")).collect()
 }

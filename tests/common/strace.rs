@@ -73,7 +73,7 @@ pub fn trace_with(
     Trace { calls: parse(&log, calls), is_killed: log.contains("+++ killed by SIGKILL +++"), output, log }
 }
 
-/// Returns the calls of a log with these names. strace also logs calls for which it knows no name.
+/// Returns the calls of a log with these names. strace also logs calls whose names it does not know.
 fn parse(log: &str, names: &str) -> Vec<Call> {
     let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     let mut calls = Vec::new();

@@ -25,8 +25,8 @@ pub fn small_archive() -> (TempDir, PathBuf) {
     (dir, archive)
 }
 
-/// A directory that was replaced by a link. It is put back into its original parent directory, even
-/// if the parent directory was moved in between. A complete run would otherwise look like a failed one.
+/// A directory that was replaced with a link. It is put back into its original parent directory, even if the parent
+/// directory was moved in between. Otherwise, a complete run would look like a failed one.
 pub struct SwappedDir {
     parent: OwnedFd,
     name: String,
@@ -34,7 +34,7 @@ pub struct SwappedDir {
 }
 
 impl SwappedDir {
-    /// Moves a directory aside, and puts a link into its place.
+    /// Moves a directory aside, and puts a link in its place. Returns `None` if there is no directory at the path.
     pub fn swap(path: &Path, aside: &Path, outside: &Path) -> Option<Self> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let parent = rustix::fs::open(path.parent()?, flags, Mode::empty()).ok()?;
@@ -85,8 +85,8 @@ pub struct AttackedDirs<'a> {
     pub outside: &'a Path,
 }
 
-/// Runs a command, and swaps the directories of its target until it ends. Returns the exit status and
-/// the number of swaps.
+/// Runs a command, and swaps the directories of its target until it ends. Asserts that nothing was written through
+/// the links. Returns the exit status and the number of swaps.
 pub fn attack(mut command: Command, dirs: &AttackedDirs<'_>, run: usize) -> (ExitStatus, usize) {
     let AttackedDirs { ledger, accounts, aside, outside } = *dirs;
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
@@ -94,7 +94,8 @@ pub fn attack(mut command: Command, dirs: &AttackedDirs<'_>, run: usize) -> (Exi
     // Entries may appear and disappear meanwhile.
     let has_temporary =
         || fs::read_dir(ledger).into_iter().flatten().flatten().any(|entry| is_temporary(name(&entry.path())));
-    // Swaps begin when the program has resolved the operator's paths, which it trusts.
+    // Swaps begin once the program has made temporary files. By then, it has resolved the operator's paths, which
+    // it trusts.
     let mut has_begun = false;
     let (mut number, mut swaps) = (run, 0);
     loop {

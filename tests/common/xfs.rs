@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::common::temp_dir;
 
-/// Smallest size of an XFS file system. The file is nearly all a hole.
+/// Smallest size that `mkfs.xfs` accepts. Nearly all of the file is a hole.
 const IMAGE_BYTES: u64 = 300 << 20;
 
 /// An XFS file system that is mounted until it is dropped.

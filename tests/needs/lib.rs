@@ -1,8 +1,8 @@
 //! `needs!("strace")` at the start of a test skips the test if the program is missing, and prints a message. If
 //! `CI` is set, the test fails instead.
 //!
-//! `needs!("root")` and `needs!("sys_admin")` check rights, `needs!("loop_xfs")` checks that xfs in a file can be
-//! mounted, and `needs!("engines")` checks packages of Python.
+//! `needs!("root")` and `needs!("sys_admin")` check rights, `needs!("loop_xfs")` checks whether the kernel can mount an
+//! XFS file system that is in a file, and `needs!("engines")` checks for packages of Python.
 
 use std::env;
 use std::fs;
@@ -39,7 +39,7 @@ const PROGRAMS: &[&str] = &[
     "zstd",
 ];
 
-/// Bit of the right to mount in a set of capabilities(7).
+/// The bit of a set of capabilities(7) that stands for the right to mount.
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// Skips a test if one of these programs or rights is missing.
@@ -52,8 +52,8 @@ macro_rules! needs {
     };
 }
 
-/// True if the test must be skipped. Then prints the reason. `closure` is the name of the type of a closure in
-/// the test, which begins with the name of the test.
+/// Returns true, and prints the reason, if the test must be skipped. `closure` is the type name of a closure in the
+/// test, which begins with the name of the test.
 pub fn is_skipped(needs: &[&str], closure: &str) -> bool {
     let Some((need, why)) = needs.iter().find_map(|need| Some((*need, reason_to_skip(need)?))) else { return false };
     let is_ci = env::var_os("CI").is_some_and(|value| !value.is_empty());

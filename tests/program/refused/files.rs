@@ -1,5 +1,5 @@
-//! Files that the system does not let slotpress read are not reported as damaged; missing and
-//! damaged ones are. Hints can be followed.
+//! Files that slotpress is not allowed to read are not reported as damage; missing files are. Hints can be
+//! followed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -85,12 +85,12 @@ fn hints_name_arguments_that_work() {
     let (code, stderr) = run_to_stderr(&["recompress", text(&unnamed), "-o", text(dir.path())]);
     assert_eq!(code, Some(3), "{code:?} {stderr}");
     assert!(stderr.contains("pass its full archive with --base"), "{code:?} {stderr}");
-    // The archive can be given in both ways that the hint names.
-    let command = program(&["recompress", "-", "--base", text(&full), "-o", text(dir.path())])
+    // With `--base`, the archive may come from standard input or from a file.
+    let output = program(&["recompress", "-", "--base", text(&full), "-o", text(dir.path())])
         .stdin(fs::File::open(&unnamed).expect("opened"))
         .output()
         .expect("runs");
-    assert_eq!(command.status.code(), Some(0), "{}", crate::common::runs::code_and_stderr(&command).1);
+    assert_eq!(output.status.code(), Some(0), "{}", code_and_stderr(&output).1);
     assert!(dir.path().join(INCREMENTAL_26_40).exists());
     fs::remove_file(dir.path().join(INCREMENTAL_26_40)).expect("removed");
     let (code, stderr) = run_to_stderr(&["recompress", text(&unnamed), "--base", text(&full), "-o", text(dir.path())]);

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use crate::common::*;
 
-const CHAINS: [&str; 2] = ["agave-4.2.2", AGAVE_4_4];
+const CHAINS: [&str; 2] = [AGAVE_4_2, AGAVE_4_4];
 
 /// A change of an account.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ enum Outcome {
     Refused,
 }
 
-/// Makes an archive with an index in which one account of the newest storage is changed.
+/// Changes one account in the newest storage of an archive. Returns the path of the new archive, which has an index.
 fn forge(source: &Path, forgery: Forgery, to: &Path) -> PathBuf {
     let mut entries = entries(source);
     let slot_of = |path: &str| path.strip_prefix("accounts/")?.split_once('.')?.0.parse::<u64>().ok();
@@ -71,7 +71,8 @@ fn run_with_input(command: &str, arguments: &[&OsStr], input: Option<&Path>) -> 
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Asserts the result of a command, and that a refused one leaves no archive or ledger that looks complete.
+/// Asserts the exit code of a command, and that only an accepted command leaves an archive or a ledger that looks
+/// complete. Removes the target.
 fn assert_result(context: &str, expected: Outcome, (code, stderr): (Option<i32>, String), target: &Path) {
     let exit_code = if expected == Outcome::Accepted { 0 } else { 3 };
     assert_eq!(code, Some(exit_code), "{context}: {stderr}");
@@ -84,9 +85,9 @@ fn assert_result(context: &str, expected: Outcome, (code, stderr): (Option<i32>,
     let _ = fs::remove_dir_all(target);
 }
 
-/// Restores and recompresses in every way: by index, in order, from standard input. Asserts that each
-/// command has the expected result.
-fn assert_result_of_every_command(context: &str, expected: Outcome, full: &Path, incremental: Option<&Path>) {
+/// Restores by index, in order and from standard input, and recompresses from files and from standard input. Asserts
+/// that each command has the expected result.
+fn assert_result_of_restore_and_recompress(context: &str, expected: Outcome, full: &Path, incremental: Option<&Path>) {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let out = dir.path().join("out");
@@ -122,10 +123,10 @@ fn a_forged_full_archive_is_refused() {
         for forgery in [Forgery::Lamports, Forgery::Data] {
             let dir = temp_dir();
             let forged = forge(&full, forgery, dir.path());
-            assert_result_of_every_command(&format!("{chain}, {forgery:?}"), Outcome::Refused, &forged, None);
+            assert_result_of_restore_and_recompress(&format!("{chain}, {forgery:?}"), Outcome::Refused, &forged, None);
         }
         let dir = temp_dir();
-        assert_result_of_every_command(chain, Outcome::Accepted, &add_index(&full, dir.path()), None);
+        assert_result_of_restore_and_recompress(chain, Outcome::Accepted, &add_index(&full, dir.path()), None);
     }
 }
 
@@ -139,9 +140,14 @@ fn a_forged_incremental_archive_is_refused() {
         for forgery in [Forgery::Lamports, Forgery::Data] {
             let dir = temp_dir();
             let forged = forge(&newest, forgery, dir.path());
-            assert_result_of_every_command(&format!("{chain}, {forgery:?}"), Outcome::Refused, &full, Some(&forged));
+            assert_result_of_restore_and_recompress(
+                &format!("{chain}, {forgery:?}"),
+                Outcome::Refused,
+                &full,
+                Some(&forged),
+            );
         }
-        assert_result_of_every_command(chain, Outcome::Accepted, &full, Some(&add_index(&newest, dir.path())));
+        assert_result_of_restore_and_recompress(chain, Outcome::Accepted, &full, Some(&add_index(&newest, dir.path())));
     }
 }
 

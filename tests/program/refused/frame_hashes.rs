@@ -39,8 +39,8 @@ fn archive_and_inspect_print_the_same_root() {
     let tail = archive.tail.as_ref().expect("an index");
     let hashes = tail.hashes.as_ref().expect("hashes");
     assert!(tail.frames.len() > 5);
-    // There is nothing between the frames of the content: validators that give frames to decompressors
-    // in turn count every frame.
+    // Nothing may lie between the content's frames: validators that distribute frames to decompressors in turn
+    // count every frame, skippable ones too.
     let mut offset = 0;
     for (frame, hash) in tail.frames.iter().zip(&hashes.frames) {
         assert_eq!(frame.offset_bytes, offset);
@@ -92,7 +92,7 @@ struct ForgedArchive {
 /// seek table match it, so only its hash reveals the change.
 fn forge_frame(dir: &Path, out: &Path) -> ForgedArchive {
     let full = fixture(FULL_26);
-    // At this level, another byte yields the same length.
+    // At this level, changing a byte of the content does not change the frame's length.
     let flags = ["--zstd-level=-1000", "--frame-size", "64KiB"];
     let (code, line, stderr) = run(&[&["recompress", text(&full), "-o", text(out)], &flags[..]].concat());
     assert_eq!(code, 0, "{stderr}");
@@ -134,7 +134,7 @@ fn a_foreign_frame_is_refused() {
     assert!(!ledger.join("snapshots").exists());
 }
 
-/// With a root, `--quick` reads every frame too, because the root covers all of them.
+/// If a root is expected, even `--quick` reads every frame, because the root covers all of them.
 #[test]
 fn quick_verifying_reads_all_frames_with_a_root() {
     let dir = temp_dir();
@@ -142,7 +142,7 @@ fn quick_verifying_reads_all_frames_with_a_root() {
     let ForgedArchive { original, forged, root } = forge_frame(dir.path(), out.path());
     let quick = |path: &Path, flags: &[&str]| run(&[&["verify", "--quick", text(path)], flags].concat());
     assert_eq!(quick(&original, &["--expect-root", &root]).0, 0);
-    // The forged frame is always read, a frame of accounts is not. The next change is in a frame of accounts.
+    // `--quick` always reads the forged frame, which has documents. The next change is in a frame of accounts.
     assert_eq!(quick(&forged, &["--expect-root", &root]).0, 3);
     let archive = OpenArchive::open(&original, &IoPolicy::default()).expect("opens");
     let frames = &archive.tail.as_ref().expect("an index").frames;
@@ -150,7 +150,7 @@ fn quick_verifying_reads_all_frames_with_a_root() {
     let mut bytes = fs::read(&original).expect("read");
     bytes[(frames[number].offset_bytes + frames[number].end_bytes()) as usize / 2] ^= 1;
     fs::write(&forged, &bytes).expect("written");
-    assert_eq!(quick(&forged, &[]).0, 0, "without a root, accounts are not looked at");
+    assert_eq!(quick(&forged, &[]).0, 0, "without a root, accounts are not read");
     let (code, line, stderr) = quick(&forged, &["--expect-root", &root]);
     assert_eq!(code, 3, "{stderr}");
     let failure = &line["failures"][0];
@@ -164,7 +164,7 @@ enum InputRate {
     Full,
 }
 
-/// Writes a file into a pipe in pieces, each after the reader has taken the piece before it.
+/// Writes bytes into a pipe in pieces, each after the reader has taken the previous piece.
 fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
     for piece in bytes.chunks(bytes.len().div_ceil(60)) {
         // The reader closes the pipe when it needs no more.
@@ -180,10 +180,9 @@ fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
     }
 }
 
-/// The result of `restore -` does not depend on the rate of its input: it reads in order, and compares
-/// the root at the end.
+/// `restore -` reads in order, and compares frame hashes and the root at the end.
 #[test]
-fn standard_input_is_read_in_order_at_any_rate() {
+fn the_rate_of_standard_input_does_not_change_the_result() {
     let dir = temp_dir();
     let out = temp_dir();
     let ForgedArchive { original, forged, root } = forge_frame(dir.path(), out.path());

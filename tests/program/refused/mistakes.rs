@@ -145,7 +145,7 @@ fn control_characters_in_names_are_escaped() {
         assert!(!is_named || printed.contains("x\\n\\u{1b}]0;owned\\u{7}\\u{202e}"), "{arguments:?}: {printed:?}");
         named += usize::from(is_named);
     }
-    assert!(named >= 8, "{named} of them name it");
+    assert!(named >= 8, "only {named} commands name the path");
 }
 
 /// A command that cannot use a URL or a host names the command, or the URL, to use instead.
@@ -173,8 +173,7 @@ fn urls_and_hosts_get_the_right_command_as_hint() {
     }
 }
 
-/// A missing archive, which a validator may have deleted, has its own exit code in every
-/// command.
+/// A validator may delete an archive before a command opens it, so a missing archive has its own exit code.
 #[test]
 fn a_missing_archive_has_its_own_exit_code() {
     let dir = temp_dir();

@@ -90,7 +90,7 @@ fn pipes_at_output_paths_do_not_block() {
     let ledger = ledger("ledger-at-26");
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
-    // A pipe with the name of a temporary file is not ours.
+    // A pipe with the name of a temporary file was not made by slotpress.
     make_pipe(&out.join("tmp-snapshot-archive-slotpress-dead"));
     make_pipe(&out.join(FULL_26.replace("-26-", "-11-")));
     let arguments = ["archive", text(ledger.path()), "-o", text(&out)];
@@ -115,12 +115,12 @@ fn pipes_at_output_paths_do_not_block() {
     }
 }
 
-/// If the output fails, the run ends, even if nobody writes into its input.
+/// If writing the output fails, the run ends, even if its input neither continues nor ends.
 #[test]
-fn an_idle_input_does_not_keep_a_run_whose_output_failed() {
+fn a_run_whose_output_failed_does_not_wait_for_its_input() {
     let ledger = ledger("ledger-at-26");
     let dir = temp_dir();
-    // In small frames, each of which is decoded as soon as it has arrived.
+    // Small frames, each of which is decoded as soon as it has arrived.
     let archive = fs::read(archive(ledger.path(), dir.path(), &["--frame-size", "64KiB"])).expect("read");
     let mut child = program(&["recompress", "-", "-o", "-", "--frame-size", "64KiB", "--check", "frames"])
         .stdin(Stdio::piped())

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::common::served::{ServeProcess, two_archives};
 use crate::common::*;
 
-/// Library that shifts the time of day by a number of seconds. Elapsed times stay correct.
+/// Source of a library that shifts the time of day by a number of seconds. Elapsed times stay correct.
 const LIBRARY_SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -126,7 +126,7 @@ fn a_server_without_a_date_answers_503() {
     }
 }
 
-/// Commands that need a signature or a certificate say that the clock is wrong.
+/// Signatures and certificates are valid only at certain times, so commands that need them report the wrong clock.
 #[test]
 fn commands_that_need_the_time_report_the_clock() {
     needs!("cc");

@@ -1,6 +1,7 @@
-//! System calls that fail, by `strace --inject`, and calls that do less than asked, by a preloaded
-//! library. A run either fails and leaves no output, or succeeds in spite of the fault, and then its
-//! output is whole.
+//! System calls that fail, because `strace` injects errors, and system calls that do less than asked, because of a
+//! preloaded library. A run either succeeds in spite of the fault, and then its output is whole, or fails and leaves no
+//! output. Only a fault at or after the renaming of the output may leave some, and only a fault of the cleanup may leave
+//! temporary files.
 //!
 //! By default, the tests run a sample. `FAULTS_ERRORS` sets the number of failing calls for each command and
 //! fault, `FAULTS_SEED` selects them. Prints a table; docs/reliability.md has its sums.
@@ -19,7 +20,7 @@ use crate::common::*;
 
 const SEED_DEFAULT: u64 = 14;
 
-/// Faults for each command: few enough for half a minute in all.
+/// Runs for each command and fault: few enough that all take half a minute.
 const ERRORS_DEFAULT: u64 = 1;
 
 /// A fault of a system call.
@@ -30,9 +31,9 @@ struct Fault {
     injection: &'static str,
     /// Names of the system calls that may fail.
     calls: &'static str,
-    /// Exit code that is allowed besides 0 and 1: a file that ends early is damaged.
+    /// Exit code that is allowed besides 0 and 1, because a file that ends early is damaged.
     other_code: Option<i32>,
-    /// True if SIGABRT may end the program, when the standard library gets no memory.
+    /// True if SIGABRT may end the program, because the standard library aborts if it gets no memory.
     may_abort: bool,
 }
 
@@ -104,7 +105,7 @@ fn assert_survives_fault(scenario: &Scenario, fault: &Fault, call: &str, number:
     let stage = injected.map_or(0, |index| scenario.stages(&run.calls)[index]);
     let line = injected.map_or("", |index| run.calls[index].line.as_str());
     let context = format!("{}, {injection}, {}: {line}\n{code:?} {stderr}", scenario.name, STAGES[stage]);
-    assert!((fault.may_abort || !stderr.contains("panicked")), "{context}");
+    assert!(fault.may_abort || !stderr.contains("panicked"), "{context}");
     assert!(stderr.len() < 4096, "{context}");
     match code {
         Some(0) => {
@@ -118,7 +119,7 @@ fn assert_survives_fault(scenario: &Scenario, fault: &Fault, call: &str, number:
     }
     if let Some(code) = code.filter(|code| *code != 0) {
         assert!(stderr.contains("error: ") || line.contains("write(2,"), "{context}");
-        // If the call was part of the cleanup, files may stay.
+        // If the call was part of the cleanup, temporary files may remain.
         let is_cleanup =
             ["unlink", "rmdir", "openat", "getdents64", "flock", "stat"].iter().any(|name| call.contains(name));
         assert!(
@@ -133,7 +134,7 @@ fn assert_survives_fault(scenario: &Scenario, fault: &Fault, call: &str, number:
 }
 
 #[test]
-fn failing_system_calls_leave_nothing() {
+fn failing_system_calls_are_survived_or_leave_no_output() {
     needs!("strace");
     let seed = number_from_env("FAULTS_SEED", SEED_DEFAULT);
     let errors = number_from_env("FAULTS_ERRORS", ERRORS_DEFAULT);
@@ -187,7 +188,7 @@ fn build_short_calls(dir: &Path) -> std::path::PathBuf {
     library
 }
 
-/// Every read and write does a part of what was asked; some are interrupted.
+/// Most reads and writes of files do only a part of what was asked, and some are interrupted.
 #[test]
 fn short_reads_and_writes_are_continued() {
     needs!("cc");

@@ -20,7 +20,7 @@ fn quiet_command(arguments: &[&str]) -> Command {
 /// Interrupts a child that waits; returns its exit code.
 fn interrupt(mut child: Child, signal: Signal) -> Option<i32> {
     wait_for_handler(&child, signal);
-    assert_eq!(child.try_wait().expect("a child"), None, "it waits");
+    assert_eq!(child.try_wait().expect("a child"), None, "it does not wait");
     kill_process(Pid::from_child(&child), signal).expect("sent");
     exit_code(&mut child)
 }

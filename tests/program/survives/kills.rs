@@ -1,5 +1,5 @@
-//! SIGKILL at system calls, by `strace --inject`. After each kill, no partial file has a final
-//! name, the source is unchanged, output that looks complete is whole, and a rerun succeeds.
+//! `strace` kills the program at system calls. After each kill, no partial file has a final name, the source is
+//! unchanged, output that looks complete is whole, and a rerun succeeds.
 //!
 //! By default, the tests run a sample. `FAULTS_KILLS` sets the number of kills for each command and stage,
 //! `FAULTS_SEED` selects them, `FAULTS_ONLY` names one command. Prints a table; docs/reliability.md
@@ -15,7 +15,7 @@ use crate::common::*;
 
 const SEED_DEFAULT: u64 = 14;
 
-/// Kills for each command and stage: few enough for half a minute in all.
+/// Kills for each command and stage: few enough that all take half a minute.
 const KILLS_DEFAULT: u64 = 2;
 
 /// Attempts for each kill. With two workers and other load, the same call may occur in a different stage.
@@ -29,7 +29,7 @@ fn killable_calls(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(S
     let skipped = calls.len() - skip_loading(calls).len();
     for (number, (call, stage)) in calls.iter().zip(scenario.stages(calls)).enumerate() {
         let moment = (call.name.clone(), call.number);
-        // Most of the calls would be those for the hundreds of files with the system's certificates.
+        // Otherwise, most of the calls would be those that open the system's hundreds of certificates.
         let is_ours = number >= skipped && !call.line.contains("\"/etc/");
         if seen.insert(moment.clone()) && is_ours {
             moments.entry(stage).or_default().push(moment);
@@ -38,7 +38,7 @@ fn killable_calls(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(S
     moments
 }
 
-/// Returns the stage in which a run was killed, from the call.
+/// Returns the stage in which a run was killed at the last `call` in its log.
 fn stage_of(scenario: &Scenario, trace: &Trace, call: &str) -> usize {
     let index = trace.calls.iter().rposition(|logged| logged.name == call).expect("the call is in the log");
     scenario.stages(&trace.calls)[index]
@@ -86,7 +86,6 @@ fn runs_killed_at_system_calls_can_be_repeated() {
     let all = scenarios();
     #[cfg(feature = "net")]
     let all = scenarios().into_iter().chain(crate::common::scenarios::net_scenarios());
-    // `FAULTS_ONLY` selects one command.
     let only = std::env::var("FAULTS_ONLY").ok();
     for scenario in all
         .into_iter()

@@ -1,4 +1,5 @@
-//! A panic in any thread ends the run and leaves no file; so does a system that refuses threads.
+//! A panic in any thread ends the run with an error, and so does a system that refuses to start threads. No file is
+//! left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use slotpress_read::{CheckMode, CheckOptions, Snapshot, VerifyOptions, verify};
 use crate::common::faults::assert_panic_is_error;
 use crate::common::{FULL_26, FULL_3500, fixture, ledger, relative_paths, slotpress_path, temp_dir};
 
-/// A progress that panics at one of its calls. The calls come from every stage and every thread.
+/// A `Progress` that panics at one of its calls, which come from all stages and from several threads.
 struct PanickingProgress(AtomicI64);
 
 impl PanickingProgress {
@@ -86,10 +87,10 @@ fn run_with_panic(run: Run, call: i64, ledger: &Path) -> Option<Error> {
         // The receiver is gone if the test has given up.
         let _ = done.send((result, progress.0.load(Relaxed)));
     });
-    let (result, remaining_calls) = ended.recv_timeout(Duration::from_secs(60)).expect("it ends");
+    let (result, remaining_calls) = ended.recv_timeout(Duration::from_secs(60)).expect("the run ends");
     match result {
         Ok(()) => {
-            assert!(remaining_calls >= 0, "call {call} has panicked, and the run succeeds");
+            assert!(remaining_calls >= 0, "call {call} panicked, but the run succeeded");
             None
         }
         Err(error) => {
@@ -104,8 +105,8 @@ fn run_with_panic(run: Run, call: i64, ledger: &Path) -> Option<Error> {
     }
 }
 
-/// Lets one test run at a time: a child of one test holds the locks of another between fork and
-/// exec.
+/// Lets one of these tests run at a time: between fork and exec, a child that one test starts also holds the locks of
+/// the other test.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
@@ -127,7 +128,7 @@ fn a_panic_at_any_progress_call_ends_the_run() {
     }
 }
 
-/// Every thread and every stage of commands that need only files.
+/// Covers the threads and stages of commands that need only files. `page_cache` covers the threads that read ahead.
 #[cfg(debug_assertions)]
 #[test]
 fn a_panic_in_any_thread_ends_the_program() {
@@ -195,7 +196,6 @@ fn a_panic_in_any_thread_ends_the_program() {
     }
 }
 
-/// No thread can be started: the run fails with an error.
 #[test]
 fn a_system_that_refuses_threads_is_an_error() {
     let _lock = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -217,11 +217,11 @@ fn a_system_that_refuses_threads_is_an_error() {
         vec!["restore", archive, "--ledger", &restored],
         vec!["archive", ledger.path().to_str().expect("text"), "-o", &archived],
         vec!["recompress", archive, "-o", &recompressed],
-        // With several frames; one alone is measured without another thread.
+        // With several frames, because a single frame is measured without another thread.
         vec!["levels", archive, "--levels", "1", "--repeat", "1", "--frame-size", "64KiB"],
     ] {
         let mut command = Command::new(slotpress_path());
-        // A stack larger than any address space, so the standard library starts no thread.
+        // No address space has room for such a stack, so the standard library cannot start a thread.
         command.args(&arguments).args(["--threads", "4"]).env("RUST_MIN_STACK", "140737488355328");
         command.env_remove("RUST_BACKTRACE");
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
@@ -239,6 +239,6 @@ fn a_system_that_refuses_threads_is_an_error() {
         assert!(!stderr.contains("panicked"), "{stderr}");
     }
     for dir in [&archived, &recompressed] {
-        assert_eq!(fs::read_dir(dir).expect("read").count(), 0, "nothing is left");
+        assert_eq!(fs::read_dir(dir).expect("read").count(), 0, "a file is left");
     }
 }

@@ -1,6 +1,6 @@
-/* Loaded before the C library: read, pread64, write, pwrite64 and their vector forms do only a part of what is asked, and are
- * interrupted (EINTR) now and then. SHORT_CALLS_SEED determines the lengths. At the end, the number of calls that were cut
- * short is written to the file SHORT_CALLS_COUNT. Calls on pipes and terminals are not changed. */
+/* Loaded before the C library: most calls of read, readv, pread, write, writev and pwrite on regular files do only a part of
+ * what is asked, or are interrupted (EINTR). SHORT_CALLS_SEED determines the lengths. At the end, the number of calls that
+ * were cut short or interrupted is written to the file that SHORT_CALLS_COUNT names. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdatomic.h>

@@ -22,7 +22,7 @@ fn assert_exit_code(code: i32, output: &Output, context: &str) -> String {
 }
 
 #[test]
-fn a_full_disk_is_an_error() {
+fn standard_output_on_a_full_disk_is_an_error() {
     let archive = fixture(FULL_26);
     let archive = text(&archive);
     for arguments in [
@@ -41,15 +41,24 @@ fn a_full_disk_is_an_error() {
 }
 
 #[test]
-fn a_reader_that_closes_the_pipe_is_no_error() {
+fn a_reader_that_closes_the_pipe_is_not_an_error() {
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let archive = fixture(FULL_26);
     let archive = text(&archive);
-    for arguments in [vec!["verify", "--json", archive], vec!["inspect", archive], vec!["--help"]] {
-        let (read_end, write_end) = std::io::pipe().expect("a pipe");
-        drop(read_end);
-        let output = command_without_input(&arguments).stdout(write_end).output().expect("runs");
-        assert_exit_code(0, &output, &format!("{arguments:?}"));
+    let archive_arguments = ["archive", text(ledger.path()), "-o", text(out.path()), "--force"];
+    for arguments in
+        [&archive_arguments[..], &["verify", archive], &["inspect", archive], &["completions", "bash"], &["--help"]]
+    {
+        for flags in [&[][..], &["--json"]] {
+            let (read_end, write_end) = std::io::pipe().expect("a pipe");
+            drop(read_end);
+            let arguments = [arguments, flags].concat();
+            let output = command_without_input(&arguments).stdout(write_end).output().expect("runs");
+            assert_eq!(assert_exit_code(0, &output, &format!("{arguments:?}")), "", "{arguments:?}");
+        }
     }
+    assert!(out.path().join(FULL_26).exists());
 }
 
 /// Without standard output, the command fails; `/dev/null` is allowed.

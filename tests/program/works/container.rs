@@ -63,7 +63,7 @@ impl Image {
     }
 }
 
-/// Returns the arguments that an example passes to `bootstrap`, with a server as the source.
+/// Returns the arguments that an example passes to `bootstrap`, with `server` as the source.
 fn bootstrap_arguments(example: &str, server: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/container").join(example);
     let text = fs::read_to_string(path).expect("read");
@@ -103,6 +103,6 @@ fn the_image_brings_a_volume_to_a_recent_state() {
         assert!(stdout.contains("skipped"), "{example}: {stdout}");
         assert!(before == (tree(ledger.path()), tree(accounts.path())), "{example}");
     }
-    // The signal ends buildah itself, whatever the program does.
+    // The signal ends buildah, so its exit status says nothing about the program.
     server.stop();
 }

@@ -1,5 +1,5 @@
-/* Loaded before the C library: direct reads and writes (O_DIRECT) fail with the error number in DIRECT_ERROR; EINTR fails every
- * other call. Without DIRECT_ERROR, they do 512 bytes at a time. */
+/* Loaded before the C library: direct reads and writes (O_DIRECT) fail with the error number in DIRECT_ERROR. If that is EINTR,
+ * every other call fails. Without DIRECT_ERROR, the calls do 512 bytes at a time. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

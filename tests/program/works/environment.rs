@@ -1,11 +1,12 @@
-//! Environment variables, with the real program.
+//! Environment variables that set flags of the program.
 
 use std::ffi::OsStr;
 use std::fs;
 
 use crate::common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir, text};
 
-/// Variables that most commands must ignore: a command that used the paths or the proxy would fail.
+/// Variables of several commands. The paths and the proxy do not exist, so a command that used them by mistake would
+/// fail.
 const VARIABLES: [(&str, &str); 7] = [
     ("SLOTPRESS_ACCOUNTS", "/nowhere/a:/nowhere/b"),
     ("SLOTPRESS_LEDGER", "/nowhere/ledger"),
@@ -16,7 +17,7 @@ const VARIABLES: [(&str, &str); 7] = [
     ("SLOTPRESS_THREADS", "2"),
 ];
 
-/// Runs a command with these variables, except those whose names end with one of `excluded_endings`.
+/// Runs a command with `VARIABLES`, except those whose names end with one of `excluded_endings`. Returns its output.
 fn run_with_variables<A: AsRef<OsStr>>(arguments: &[A], excluded_endings: &[&str]) -> String {
     let variables = VARIABLES.iter().filter(|(name, _)| !excluded_endings.iter().any(|ending| name.ends_with(ending)));
     let output = slotpress().args(arguments).envs(variables.copied()).output().expect("runs");
@@ -64,7 +65,8 @@ fn one_variable_holds_several_accounts_paths() {
     }
     let out = path("archives");
     fs::create_dir(&out).expect("created");
-    let flags = ["--accounts", text(&path("a")).to_string().leak(), "--accounts", text(&path("b")).to_string().leak()];
+    let [first, second] = ["a", "b"].map(path);
+    let flags = ["--accounts", text(&first), "--accounts", text(&second)];
     let with_flags = fs::read(archive(&path("ledger"), &out, &flags)).expect("read");
     let mut again = slotpress();
     again.arg("archive").arg(path("ledger")).arg("-o").arg(&out).arg("--force").env("SLOTPRESS_ACCOUNTS", &paths);
@@ -104,7 +106,7 @@ fn a_flag_overrides_its_variable() {
 }
 
 #[test]
-fn variables_without_a_flag_are_warned_of() {
+fn a_variable_without_a_flag_is_a_warning() {
     let (code, stderr) = verify_with_variable("SLOTPRESS_LEVEL", "9", &[]);
     assert_eq!(code, Some(0), "{stderr}");
     let warning = "SLOTPRESS_LEVEL is set, but no flag of slotpress has that variable: it is ignored";

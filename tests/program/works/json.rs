@@ -11,8 +11,7 @@ use crate::common::served::ServeProcess;
 use crate::common::*;
 use crate::publish::setup::Setup;
 
-/// The fields of each type. A field of a nested object, also of one in a list, is named
-/// `parent.child`.
+/// The fields of each type. A field of a nested object, or of an object in a list, is named `parent.child`.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
 /// Returns the names of fields and types in backticks.
@@ -47,8 +46,8 @@ fn remove_asides(text: &str) -> String {
     text
 }
 
-/// Reads docs/json.md: a type's heading has a table of its fields; a table of types has a row per
-/// type.
+/// Reads docs/json.md. Below a type's heading is a table of the type's fields. A table of several types has a row for
+/// each.
 fn read_documented_fields() -> Fields {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md")).expect("the document");
     let mut types = Fields::new();
@@ -71,7 +70,7 @@ fn read_documented_fields() -> Fields {
             }
             [fields, meaning @ ..] if line.starts_with("| ") => {
                 let fields = field_names(fields);
-                // "each also with `_min` and `_max`"
+                // The page says "each also with `_min` and `_max`".
                 let endings = names_in_backticks(meaning.first().unwrap_or(&"")).filter(|name| name.starts_with('_'));
                 let more = endings.flat_map(|ending| fields.iter().map(move |field| format!("{field}{ending}")));
                 types.entry(kind.clone()).or_default().extend(more.chain(fields.clone()));
@@ -79,7 +78,7 @@ fn read_documented_fields() -> Fields {
             _ => {}
         }
     }
-    // "The fields of `archive` without `threads` and `read_back`"
+    // The page says "the fields of `archive` without `threads` and `read_back`".
     let shared = types["archive"].clone();
     let shared = shared.into_iter().filter(|field| field != "threads" && !field.starts_with("read_back"));
     let shared: Vec<String> = shared.collect();
@@ -177,7 +176,7 @@ fn run_locally(printed: &mut PrintedFields, dir: &Path) {
     printed.run(&["levels", "sizes", full, "--repeat", "1", "--min-time", "0"]);
 }
 
-/// Runs a server and clients; the lowest rate makes `archive` slow enough to print progress.
+/// Runs a server and clients. Also runs `archive` at the lowest rate, so slowly that it prints progress.
 fn run_with_server(printed: &mut PrintedFields, dir: &Path) {
     let path = |name: &str| text(&dir.join(name)).to_string();
     let server = ServeProcess::start(&["--access-log"]);

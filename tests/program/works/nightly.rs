@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::common::*;
 
-/// Runs the job of docs/operating.md as printed, except for its directories.
+/// Runs the job of docs/operating.md as printed, except for its directories and the age that it allows.
 #[test]
 fn the_nightly_job_runs_as_printed() {
     let dir = temp_dir();
@@ -21,8 +21,8 @@ fn the_nightly_job_runs_as_printed() {
     };
     let script = bin.join("slotpress-nightly");
     // The states of the fixtures are older than a day and a half, although their files may be new.
-    let write_script_with_age = |age: &str| write_program(&script, &block("```sh\n").replace("--max-age 36h", age));
-    write_script_with_age("--max-age 9999d");
+    let write_script = |max_age: &str| write_program(&script, &block("```sh\n").replace("--max-age 36h", max_age));
+    write_script("--max-age 9999d");
     std::os::unix::fs::symlink(slotpress_path(), bin.join("slotpress")).expect("linked");
     let crontab = block("```\n# /etc/cron.d/slotpress");
     let (_, job) = crontab.lines().find_map(|line| line.split_once("  sol  ")).expect("a job");
@@ -49,7 +49,7 @@ fn the_nightly_job_runs_as_printed() {
     let modified =
         |name: &str| fs::metadata(archive.join(name)).and_then(|metadata| metadata.modified()).expect("a time");
     let before = modified(INCREMENTAL_26_40);
-    // An archive that is not among the newest two is removed.
+    // A full archive that is not among the newest two is removed.
     fs::write(archive.join(FULL_26.replace("-26-", "-5-")), make_skippable_frames(9)).expect("written");
     add_fixture(FULL_3500);
     assert_eq!(run_job(), silent, "a newer full archive");
@@ -57,9 +57,9 @@ fn the_nightly_job_runs_as_printed() {
     assert_eq!(run_job(), silent, "nothing new");
     assert_eq!(modified(INCREMENTAL_26_40), before);
     // Failures, whose output cron sends.
-    write_script_with_age("--max-age 36h");
+    write_script("--max-age 36h");
     assert_error_reported("a validator that has stopped writing");
-    write_script_with_age("--max-age 9999d");
+    write_script("--max-age 9999d");
     fs::copy(fixture(FULL_3500), snapshots.join(FULL_3500.replace("-3500-", "-3600-"))).expect("copied");
     let (code, printed) = run_job();
     assert_eq!(code, Some(3), "{printed}");

@@ -1,5 +1,5 @@
-//! `--io-hint gentle`: pages that were in the page cache before a run stay there, all others are
-//! dropped, and results are the same as without the hint.
+//! `--io-hint gentle`: pages that were in the page cache before a run stay there, all other pages are dropped, and
+//! results are the same as without the hint.
 //!
 //! Files are on a disk, next to the compiled tests, because pages of a file system in memory cannot
 //! be dropped. TEST_DISK names another directory.
@@ -24,10 +24,10 @@ use crate::common::strace::trace;
 use crate::common::{XfsDisk, copy_without_index, needs, slotpress_path, text};
 
 const THREADS: usize = 3;
-/// Small and odd: many storages are cut by the end of a frame, in the middle of a page.
+/// Small and odd, so ends of frames cut many storages, and cut them in the middle of a page.
 const FRAME_SIZE_BYTES: u64 = 1_000_001;
 
-/// The pages of each file that are in the page cache.
+/// For each page of each file, whether it is in the page cache.
 type Residency = BTreeMap<PathBuf, Vec<bool>>;
 
 /// A directory, a synthetic ledger in it, and its archive.
@@ -135,7 +135,7 @@ fn make_cold(path: &Path) {
     fadvise(&file, 0, None, Advice::DontNeed).expect("dropped");
 }
 
-/// Returns the pages of a file that are in the page cache.
+/// Returns, for each page of a file, whether it is in the page cache.
 fn resident_pages(path: &Path) -> Vec<bool> {
     let file = File::open(path).expect("opened");
     let length = file.metadata().expect("read").len() as usize;
@@ -143,7 +143,7 @@ fn resident_pages(path: &Path) -> Vec<bool> {
         return Vec::new();
     }
     let mut pages = vec![0u8; length.div_ceil(rustix::param::page_size())];
-    // SAFETY: a fresh mapping that is never read; one byte per page is written, for which there is
+    // SAFETY: the mapping is new, and is never read. `mincore` writes one byte for each page, for which `pages` has
     // room.
     let result = unsafe {
         let mapped = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
@@ -182,8 +182,8 @@ fn warm_some_files(dir: &Path) {
     }
 }
 
-/// Warms a directory, runs an action, and checks that it brings no page into the page cache and
-/// drops none. Returns the pages that were there before.
+/// Warms a directory, runs an action, and checks that the action neither brings pages into the page cache nor drops
+/// any, except at the ends of files. Returns the pages that were there before.
 ///
 /// The system may drop pages at any time, so missing pages are checked again: a page that the
 /// action drops is missing each time.
@@ -201,8 +201,8 @@ fn assert_left_as_it_was(dir: &Path, warm: impl Fn(&Path), action: impl Fn(usize
                 let after = &after[path];
                 (0..before.len()).filter(|page| before[*page] == was_resident && after[*page] != was_resident).collect()
             };
-            // A page that two frames share follows its neighbours: at most one for each end of a
-            // file.
+            // A page that two files or frames share is treated like its neighbors, so one page at each end of a
+            // file may change.
             let files = before.keys().map(|path| (path.clone(), pages_of(path)));
             files.filter(|(_, pages): &(_, Vec<usize>)| pages.len() > 2).collect::<Vec<_>>()
         };
@@ -264,7 +264,7 @@ fn results_do_not_depend_on_the_io_policy() {
     let restored = contents_below(&restored);
     let in_order = copy_without_index(&test.archive, test.dir.path());
     let in_order_restored = contents_below(&test.restore_from(&in_order, "restored-in-order", io_policy(IoHint::None)));
-    // Reading the archive takes an eighth of a second, the ledger more.
+    // At this rate, reading the archive takes an eighth of a second, and reading the ledger takes longer.
     let rate = expected.len() as u64 * 8;
     let [gentle, none] = [IoHint::Gentle, IoHint::None].map(|hint| IoPolicy::default().io_hint(hint));
     for (name, io_policy) in
@@ -288,7 +288,7 @@ fn reading_is_no_faster_than_allowed() {
     let bytes = fs::metadata(&test.archive).expect("read").len();
     let start = Instant::now();
     test.recompress("slow", IoPolicy::default().io_hint(IoHint::Gentle).rate(bytes));
-    // A second, less the reads that the rate allows for the time of planning.
+    // At this rate, reading takes a second, less the time that planning took.
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
 }
 
@@ -378,8 +378,8 @@ fn uncached_files_are_read_directly_from_xfs() {
     assert_direct_reading(&TestLedger::new_in(disk.path()));
 }
 
-/// If direct requests are refused, files are read through the page cache. Requests that read only a
-/// part are continued. A disk that fails ends the run with an error that names the directory of the test.
+/// If direct requests are refused, files are read through the page cache. Requests that do only a part are continued.
+/// If the disk fails, the run ends with an error that names a path of the test.
 #[test]
 fn faults_of_direct_reading_are_handled() {
     needs!("cc");

@@ -61,7 +61,7 @@ fn the_examples_print_the_documented_output() {
     let mut commands = 0;
     for block in readme.split("```").skip(1).step_by(2) {
         let block = block.strip_prefix('\n').unwrap_or(block);
-        // Commands that need a validator, or do not end.
+        // Skips commands that need a validator or do not end.
         if !block.starts_with("$ ") || block.contains("/mnt/") || block.contains(" serve ") {
             continue;
         }

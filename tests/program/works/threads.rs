@@ -57,7 +57,7 @@ fn run_and_count_threads(arguments: &[&str]) -> usize {
 }
 
 #[test]
-fn every_command_keeps_to_one_worker_thread() {
+fn commands_keep_to_one_worker_thread() {
     let dir = temp_dir();
     let path = |name: &str| dir.path().join(name).to_str().expect("text").to_string();
     let assert_few_threads = |arguments: &[&str]| {

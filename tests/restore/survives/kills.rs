@@ -1,5 +1,5 @@
-//! `restore` is killed or interrupted at any moment: no partial ledger looks complete, and the next run
-//! succeeds. An interrupted run cleans up after itself.
+//! `restore` is killed or interrupted at many moments: no partial ledger looks complete, and the next run succeeds. An
+//! interrupted run cleans up after itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use crate::common::scenarios::{make_old_state, read_moved_aside, state_files};
 use crate::common::signals::*;
 use crate::common::*;
 
-/// Returns the partial directory, by the prefix of its name.
-fn partial_dir(parent: &Path, prefix: &str) -> Option<PathBuf> {
+/// Returns a path in a directory whose name begins with `prefix`.
+fn find_partial_dir(parent: &Path, prefix: &str) -> Option<PathBuf> {
     let mut paths = fs::read_dir(parent).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     paths.find(|path| name(path).starts_with(prefix))
 }
@@ -35,14 +35,14 @@ impl TestTarget {
         Self { dir, ledger, accounts }
     }
 
-    fn command(&self, setup: &Setup) -> Command {
+    fn command(&self, source: &LargeLedger) -> Command {
         let mut command = Command::new(slotpress_path());
-        command.arg("restore").arg(&setup.archive).arg("--ledger").arg(&self.ledger);
+        command.arg("restore").arg(&source.archive).arg("--ledger").arg(&self.ledger);
         command.arg("--accounts").arg(&self.accounts);
         command
     }
 
-    fn moments<'a>(&'a self, setup: &'a Setup) -> Vec<Moment<'a>> {
+    fn moments<'a>(&'a self, source: &'a LargeLedger) -> Vec<Moment<'a>> {
         let mut moments: Vec<Moment<'_>> = vec![
             ("at once", Box::new(|| true)),
             ("the ledger is made", Box::new(|| self.ledger.exists())),
@@ -50,58 +50,58 @@ impl TestTarget {
         ];
         for count in [1, 30, 100, 200, 299] {
             let has_files = move || {
-                let partial = partial_dir(&self.accounts, "slotpress-partial-run-");
+                let partial = find_partial_dir(&self.accounts, "slotpress-partial-run-");
                 partial.is_some_and(|partial| fs::read_dir(partial).is_ok_and(|dir| dir.count() >= count))
             };
             moments.push(("storages are written", Box::new(has_files)));
         }
-        let bank = || partial_dir(&self.ledger, "slotpress-partial-bank-");
+        let bank = || find_partial_dir(&self.ledger, "slotpress-partial-bank-");
         let has_lists = move || bank().is_some_and(|bank| bank.join("storages_list").exists());
         moments.push(("the lists are written", Box::new(has_lists)));
-        moments.push(("the archive has its name", Box::new(|| self.ledger.join(name(&setup.archive)).exists())));
+        moments.push(("the archive has its name", Box::new(|| self.ledger.join(name(&source.archive)).exists())));
         moments.push((RUN_IS_IN_PLACE, Box::new(|| self.accounts.join("run").exists())));
-        let mark = self.ledger.join("snapshots").join(&setup.slot);
+        let mark = self.ledger.join("snapshots").join(&source.slot);
         moments.push(("the bank snapshot is in place", Box::new(move || mark.exists())));
         moments
     }
 
     /// Asserts that everything was restored.
-    fn assert_complete(&self, setup: &Setup) {
-        let bank_snapshot = self.ledger.join("snapshots").join(&setup.slot);
+    fn assert_complete(&self, source: &LargeLedger) {
+        let bank_snapshot = self.ledger.join("snapshots").join(&source.slot);
         assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("the mark"), b"3.0.0");
         let list = storages_list(&bank_snapshot);
         assert_eq!(relative_paths(&self.accounts.join("run")).len(), list.len());
-        let archived = contents(&setup.archive);
+        let archived = contents(&source.archive);
         for (slot, id) in list {
             let content = fs::read(self.accounts.join("run").join(format!("{slot}.{id}"))).expect("read");
             assert!(content == archived[&format!("accounts/{slot}.{id}")], "{slot}.{id}");
         }
-        let placed = fs::read(self.ledger.join(name(&setup.archive))).expect("read");
-        assert!(placed == fs::read(&setup.archive).expect("read"));
+        let placed = fs::read(self.ledger.join(name(&source.archive))).expect("read");
+        assert!(placed == fs::read(&source.archive).expect("read"));
     }
 
-    fn is_marked(&self, setup: &Setup) -> bool {
-        self.ledger.join("snapshots").join(&setup.slot).join("fastboot_version").exists()
+    fn is_marked(&self, source: &LargeLedger) -> bool {
+        self.ledger.join("snapshots").join(&source.slot).join("fastboot_version").exists()
     }
 }
 
 #[test]
 fn a_killed_restore_can_be_repeated() {
-    let setup = setup();
+    let source = large_ledger();
     let mut killed = 0;
-    let count = TestTarget::new().moments(setup).len();
+    let count = TestTarget::new().moments(source).len();
     for number in 0..count {
         let target = TestTarget::new();
-        let moment = &target.moments(setup)[number];
-        let status = run_and_signal(&mut target.command(setup), Signal::KILL, moment);
+        let moment = &target.moments(source)[number];
+        let status = run_and_signal(&mut target.command(source), Signal::KILL, moment);
         killed += usize::from(!status.success());
-        if status.success() || target.is_marked(setup) {
-            target.assert_complete(setup);
+        if status.success() || target.is_marked(source) {
+            target.assert_complete(source);
             continue;
         }
-        let again = target.command(setup).output().expect("runs");
+        let again = target.command(source).output().expect("runs");
         assert!(again.status.success(), "{}: {}", moment.0, String::from_utf8_lossy(&again.stderr));
-        target.assert_complete(setup);
+        target.assert_complete(source);
         let left = relative_paths(target.dir.path());
         let left: Vec<&String> =
             left.iter().filter(|name| name.contains("slotpress") || name.contains("tmp-")).collect();
@@ -112,15 +112,15 @@ fn a_killed_restore_can_be_repeated() {
 
 #[test]
 fn an_interrupted_restore_leaves_nothing() {
-    let setup = setup();
+    let source = large_ledger();
     let mut interrupted = 0;
-    let count = TestTarget::new().moments(setup).len();
+    let count = TestTarget::new().moments(source).len();
     for number in 1..count {
         let target = TestTarget::new();
-        let moment = &target.moments(setup)[number];
-        let status = run_and_signal(&mut target.command(setup), Signal::INT, moment);
+        let moment = &target.moments(source)[number];
+        let status = run_and_signal(&mut target.command(source), Signal::INT, moment);
         if status.success() {
-            target.assert_complete(setup);
+            target.assert_complete(source);
             continue;
         }
         assert_eq!(status.code(), Some(130), "{}", moment.0);
@@ -133,26 +133,26 @@ fn an_interrupted_restore_leaves_nothing() {
 /// The replaced state is never lost, whenever the run is killed.
 #[test]
 fn a_killed_restore_loses_no_old_state() {
-    let setup = setup();
-    let slot: u64 = setup.slot.parse().expect("a number");
+    let source = large_ledger();
+    let slot: u64 = source.slot.parse().expect("a number");
     let old = TestTarget::new();
-    make_old_state(&setup.archive, slot, &old.ledger, &old.accounts);
+    make_old_state(&source.archive, slot, &old.ledger, &old.accounts);
     let expected: Vec<_> = [&old.ledger, &old.accounts].into_iter().flat_map(|dir| state_files(dir)).collect();
     let mut killed = 0;
-    let count = old.moments(setup).len();
+    let count = old.moments(source).len();
     for number in 0..=count {
         let target = TestTarget::new();
         copy_tree(&old.ledger, &target.ledger);
         copy_tree(&old.accounts, &target.accounts);
-        let mut moments = target.moments(setup);
+        let mut moments = target.moments(source);
         let newer = target.ledger.join(format!("snapshots/{}", slot + 1));
         moments.push(("the newest is moved aside", Box::new(move || !newer.exists())));
-        let mut command = target.command(setup);
+        let mut command = target.command(source);
         killed +=
             usize::from(!run_and_signal(command.arg("--replace-state"), Signal::KILL, &moments[number]).success());
-        let again = target.command(setup).arg("--replace-state").output().expect("runs");
+        let again = target.command(source).arg("--replace-state").output().expect("runs");
         assert!(again.status.success(), "{}: {}", moments[number].0, String::from_utf8_lossy(&again.stderr));
-        target.assert_complete(setup);
+        target.assert_complete(source);
         let aside: Vec<_> = [&target.ledger, &target.accounts].into_iter().map(|dir| read_moved_aside(dir)).collect();
         for (path, file) in &expected {
             assert!(aside.iter().any(|aside| aside.get(path) == Some(file)), "{}: {path} is lost", moments[number].0);
@@ -164,7 +164,7 @@ fn a_killed_restore_loses_no_old_state() {
 /// Existing files in the target stay if the restore does not finish.
 #[test]
 fn an_interrupted_restore_keeps_existing_files() {
-    let setup = setup();
+    let source = large_ledger();
     let target = TestTarget::new();
     for dir in [target.accounts.join("run"), target.accounts.join("snapshot"), target.ledger.join("snapshots")] {
         fs::create_dir_all(dir).expect("made");
@@ -173,19 +173,18 @@ fn an_interrupted_restore_keeps_existing_files() {
         fs::write(target.ledger.join(file), file).expect("written");
     }
     let before = tree(target.dir.path());
-    let count = target.moments(setup).len();
+    let count = target.moments(source).len();
     let mut interrupted = 0;
     for number in 2..count {
-        let moment = &target.moments(setup)[number];
+        let moment = &target.moments(source)[number];
         if moment.0 == RUN_IS_IN_PLACE {
-            continue; // it is true from the beginning
+            continue; // this holds from the start
         }
-        if run_and_signal(&mut target.command(setup), Signal::INT, moment).success() {
+        if run_and_signal(&mut target.command(source), Signal::INT, moment).success() {
             break;
         }
         interrupted += 1;
         assert!(tree(target.dir.path()) == before, "{}: {:?}", moment.0, relative_paths(target.dir.path()));
     }
     assert!(interrupted >= 4, "the moments were missed: {interrupted}");
-    assert!(setup.dir.path().exists());
 }
