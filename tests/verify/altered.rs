@@ -1,4 +1,4 @@
-//! Archives with each of the changes that docs/snapshot-format.md#archive lists, and with others.
+//! Archives with each of the changes that docs/snapshot-format.md#archive lists, and with other changes.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -114,12 +114,12 @@ fn add_frames(corpus: &mut Corpus) {
         corpus.add_archive(format!("frames of {size}"), tar.chunks(size).flat_map(compress).collect());
     }
     corpus.add_archive(
-        "an empty frame between",
+        "an empty frame in between",
         [compress(&tar[..4096]), compress(&[]), compress(&tar[4096..])].concat(),
     );
     corpus.add_archive("a skippable frame first", [skippable(b"hello"), compress(&tar)].concat());
     corpus.add_archive(
-        "a skippable frame between",
+        "a skippable frame in between",
         [compress(&tar[..700]), skippable(&[0; 4000]), compress(&tar[700..])].concat(),
     );
     corpus.add_archive("a skippable frame last", [compress(&tar), skippable(&[])].concat());
@@ -136,7 +136,7 @@ fn add_frames(corpus: &mut Corpus) {
         corpus.add_archive(format!("a window of 2^{log}"), encoder.finish().expect("finished"));
     }
     for log in [25, 26, 27, 28, 31] {
-        corpus.add_archive(format!("a window of 2^{log}, more than the content that is stated"), wide_frame(&tar, log));
+        corpus.add_archive(format!("a window of 2^{log}, larger than the stated content"), wide_frame(&tar, log));
     }
     corpus.add_archive("stored, not compressed", tar.clone());
     let good = compress(&tar);
@@ -162,7 +162,7 @@ fn add_frames(corpus: &mut Corpus) {
     );
 }
 
-/// Returns a frame that states its content size, and a window that does not depend on it.
+/// Returns a frame that states both its content size and a window of a different size.
 fn wide_frame(content: &[u8], window_log: u8) -> Vec<u8> {
     use slotpress_format::{FrameStart, parse_frame_start};
     let frame = compress(content);
@@ -242,12 +242,13 @@ fn add_entries(corpus: &mut Corpus) {
         insert_extension(tar, b'x', b"20 mtime=1700000000\n")
     });
     corpus.add_altered_tar("entry: a PAX header with a path", |tar| insert_extension(tar, b'x', b"16 path=version\n"));
-    corpus.add_altered_tar("entry: a long name that is its own", |tar| {
+    corpus.add_altered_tar("entry: a long name equal to the entry's own", |tar| {
         let path = tar.members[tar.members.len() - 3].path();
         insert_extension(tar, b'L', format!("{path}\0").as_bytes());
     });
-    corpus
-        .add_altered_tar("entry: a long name that is foreign", |tar| insert_extension(tar, b'L', b"accounts/readme\0"));
+    corpus.add_altered_tar("entry: a long name of a different file", |tar| {
+        insert_extension(tar, b'L', b"accounts/readme\0")
+    });
     corpus.add_altered_tar("entry: a header from before ustar", |tar| {
         let index = tar.members.len() - 3;
         tar.members[index].header.as_mut_bytes()[257..265].fill(0);
@@ -283,8 +284,9 @@ fn add_entries(corpus: &mut Corpus) {
     });
     corpus.add_altered_tar("entry: a wrong checksum", |tar| tar.members[9].header.as_mut_bytes()[0] ^= 1);
     corpus.add_altered_tar("entry: a different checksum", |tar| tar.members[9].header.as_mut_bytes()[150] ^= 1);
-    corpus
-        .add_altered_tar("entry: a checksum that is no number", |tar| tar.members[9].header.as_mut_bytes()[148] = b'x');
+    corpus.add_altered_tar("entry: a checksum that is not a number", |tar| {
+        tar.members[9].header.as_mut_bytes()[148] = b'x'
+    });
     corpus.add_altered_tar("entry: a directory without a size", |tar| {
         let index = tar.position(|path| path == "snapshots");
         tar.members[index].header.as_mut_bytes()[124..136].fill(0);
@@ -381,7 +383,7 @@ fn add_entries(corpus: &mut Corpus) {
         tar.members[index].rename("accounts/4294967296.99");
     });
     for ids in [&[99][..], &[99, 98], &[26]] {
-        corpus.add_altered_tar(format!("storage: more of the bank's slot: {ids:?}"), |tar| {
+        corpus.add_altered_tar(format!("storage: additional ones of the bank's slot: {ids:?}"), |tar| {
             let member = tar.members[tar.position(|path| path == "accounts/26.26")].clone();
             for id in ids {
                 tar.members.push(member.clone());
@@ -488,7 +490,7 @@ impl StakesOffsets {
 
 /// Places of fields in a bank file.
 pub struct BankFieldRanges {
-    /// All fields from the bank hash to the stakes.
+    /// All fields from the bank hash to the first vote account.
     pub fields: Range<usize>,
     /// Fields that Agave compares with `genesis.bin`: creation time and epoch schedule.
     pub of_genesis: [Range<usize>; 2],
@@ -551,7 +553,7 @@ fn add_leaders_and_stakes(corpus: &mut Corpus) {
         content.drain(offsets.delegation..offsets.delegation + 96);
     });
     // The same account in the stakes of an epoch.
-    add_altered("a vote account of an epoch of an unknown version", &|content, offsets| {
+    add_altered("a vote account of an unknown version in the epoch stakes", &|content, offsets| {
         let data = content[offsets.vote_account + 56..][..200].to_vec();
         let last = content.windows(200).rposition(|bytes| bytes == data).expect("in the epoch stakes");
         assert!(last > offsets.delegation);
@@ -571,8 +573,8 @@ fn add_names(corpus: &mut Corpus) {
         ("a different slot", FULL_26.replace("-26-", "-27-")),
         ("a different hash", FULL_26.replace("5vEh", "6vEh")),
         ("not a snapshot's", "archive.tar.zst".to_string()),
-        ("a hash that is none", FULL_26.replace("5vEh", "0OIl")),
-        ("bzip2 by its name", FULL_26.replace("zst", "bz2")),
+        ("an invalid hash", FULL_26.replace("5vEh", "0OIl")),
+        ("named as bzip2", FULL_26.replace("zst", "bz2")),
     ] {
         let full = ArchiveFile { name, bytes: good.clone() };
         corpus.archives.push(Altered { label: format!("name: {label}"), full, incremental: None });
@@ -640,11 +642,11 @@ fn add_records(corpus: &mut Corpus) {
         let last = record_ranges(content).pop().expect("a record");
         content.truncate(last.start + 100);
     });
-    corpus.add_altered_storage("the last record's header only in part", |content| content.extend([1; 50]));
+    corpus.add_altered_storage("part of a header after the last record", |content| content.extend([1; 50]));
     corpus.add_altered_storage("zeros after the last record", |content| {
         content.resize(content.len().next_multiple_of(4096) + 4096, 0)
     });
-    corpus.add_altered_storage("junk of a record's size after the last", |content| {
+    corpus.add_altered_storage("junk as long as a record after the last one", |content| {
         content.resize(content.len().next_multiple_of(8), 0);
         content.extend([0xAB; 200]);
     });
@@ -665,13 +667,13 @@ fn add_records(corpus: &mut Corpus) {
         let second = record_ranges(content)[1].start;
         content.drain(..second);
     });
-    corpus.add_altered_storage("a tombstone of an account that never was", |content| {
+    corpus.add_altered_storage("a tombstone of an account that never existed", |content| {
         content.resize(content.len().next_multiple_of(8), 0);
         let mut record = [0; 136];
         record[16..48].fill(0x77);
         content.extend(record);
     });
-    corpus.add_altered_storage("an account more", |content| {
+    corpus.add_altered_storage("an extra account", |content| {
         content.resize(content.len().next_multiple_of(8), 0);
         let mut record = [0; 136];
         record[16..48].fill(0x77);
@@ -704,7 +706,7 @@ fn add_pairs(corpus: &mut Corpus) {
         let index = tar.storages()[0];
         tar.members[index].rename("accounts/26.500");
     });
-    corpus.add_altered_pair("a storage of a slot that the map does not name", |tar| {
+    corpus.add_altered_pair("a storage of a slot that the storage map does not name", |tar| {
         let index = tar.storages()[0];
         tar.members[index].rename("accounts/41.500");
     });
@@ -712,7 +714,7 @@ fn add_pairs(corpus: &mut Corpus) {
         let index = tar.storages()[2];
         tar.members.remove(index);
     });
-    corpus.add_altered_pair("a lamport more", |tar| {
+    corpus.add_altered_pair("different lamports", |tar| {
         let index = tar.storages()[2];
         tar.members[index].content[48] ^= 1;
     });
@@ -733,7 +735,11 @@ fn add_pairs(corpus: &mut Corpus) {
     for (label, full_name, incremental_name) in [
         ("a different base in the name", FULL_26.to_string(), INCREMENTAL_26_40.replace("-26-", "-25-")),
         ("a different slot in the name", FULL_26.to_string(), INCREMENTAL_26_40.replace("-40-", "-41-")),
-        ("a base that is the slot in the name", FULL_26.to_string(), INCREMENTAL_26_40.replace("-26-", "-40-")),
+        (
+            "a base slot in the name that equals the slot",
+            FULL_26.to_string(),
+            INCREMENTAL_26_40.replace("-26-", "-40-"),
+        ),
     ] {
         corpus.archives.push(Altered {
             label: format!("pair: {label}"),

@@ -170,13 +170,12 @@ pub fn verify_options(clients: &[SnapshotClient]) -> VerifyOptions {
 pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[SnapshotClient]) -> VerifyReport {
     let incremental = incremental.map(ArchiveInput::from_path);
     slotpress_read::verify(&Snapshot::from_archives(full, incremental), &verify_options(clients), &NoProgress)
-        .expect("verifying does not fail")
+        .expect("verified")
 }
 
 pub fn verify_ledger(ledger: &Path) -> VerifyReport {
     let paths = LedgerPaths::new(ledger);
-    slotpress_read::verify(&Snapshot::ledger(paths), &verify_options(&[]), &NoProgress)
-        .expect("verifying does not fail")
+    slotpress_read::verify(&Snapshot::ledger(paths), &verify_options(&[]), &NoProgress).expect("verified")
 }
 
 /// Writes a file, and returns its path.

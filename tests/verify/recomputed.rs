@@ -123,7 +123,7 @@ impl State {
         versions
     }
 
-    /// Returns all accounts of the state.
+    /// Returns all open accounts of the state.
     pub fn accounts(&self) -> BTreeMap<[u8; 32], Account> {
         let account = |Version { header, data, .. }| Account {
             lamports: u64_at(&header, 48),
@@ -162,7 +162,7 @@ impl State {
         member.set_content(content);
     }
 
-    /// Sets a number of the newest bank file.
+    /// Sets a field of the newest bank file to these bytes.
     pub fn set_bank(&mut self, name: &str, bytes: &[u8]) {
         self.change_bank(name, |content, place| content[place.range.clone()].copy_from_slice(bytes));
     }
@@ -252,7 +252,11 @@ fn remove_records(tar: &mut Tar, address: &[u8; 32]) {
         if !has_account {
             continue;
         }
-        if content.is_empty() { drop(tar.members.remove(index)) } else { tar.members[index].set_content(content) }
+        if content.is_empty() {
+            tar.members.remove(index);
+        } else {
+            tar.members[index].set_content(content);
+        }
     }
 }
 

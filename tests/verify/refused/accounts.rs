@@ -13,7 +13,7 @@ use crate::verify::altered::{Altered, AlteredPaths};
 use crate::verify::fixtures::*;
 use crate::verify::recomputed::{Account, State, StateKind, parse_bank};
 
-/// Accounts that Agave reads. `verify` does not, because the state's hash covers them.
+/// Accounts that Agave reads. `verify` does not read them, because the state's hash covers them.
 const RENT: [u8; 32] = address("SysvarRent111111111111111111111111111111111");
 const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
 const OLD_CERTIFICATE: [u8; 32] = address("aeApwREFa7cKFciqYJvKMuZ9GvV5mxSaUg3xaxGTVMW");
@@ -37,8 +37,8 @@ fn read_state(number: usize) -> State {
     State::read(chain, kind)
 }
 
-/// Number of the state with votes, for which rewards are due. It has thousands of storages, so a
-/// loader takes ten times as long.
+/// Index of the state with votes, for which rewards are due. It has thousands of storages, so a loader takes ten times
+/// as long.
 const STATE_WITH_VOTES: usize = 5;
 
 /// Returns the state with votes, without rewards for any stake account.
@@ -69,7 +69,7 @@ fn to_le_bytes(numbers: &[u64]) -> Vec<u8> {
 /// A change that breaks a rule.
 struct Breach {
     label: &'static str,
-    /// Number of the changed state.
+    /// Index of the changed state.
     state: usize,
     rule: Rule,
     alter: Alter,
@@ -83,11 +83,13 @@ const BREACHES: &[Breach] = &[
     breach("SlotHistory closed", 2, Rule::SlotHistory, |state| {
         state.put(&SLOT_HISTORY, &Account { lamports: 0, owner: [0; 32], data: Vec::new() });
     }),
-    breach("slots longer than a feature asks", 3, Rule::SlotTime, |state| {
+    breach("slots longer than those of a feature", 3, Rule::SlotTime, |state| {
         state.set_bank("ns per slot", &400_000_000u128.to_le_bytes());
     }),
     breach("slots of a feature that is not active", 3, Rule::SlotTime, |state| state.delete(&SHORTER_SLOTS[0].feature)),
-    breach("hashes per tick other than a feature asks", 3, Rule::SlotTime, |state| set_hashes_per_tick(state, 62_500)),
+    breach("hashes per tick that differ from those of a feature", 3, Rule::SlotTime, |state| {
+        set_hashes_per_tick(state, 62_500)
+    }),
     breach("no hash in a tick", 0, Rule::NoHashesPerTick, |state| set_hashes_per_tick(state, 0)),
     breach("one hash in a tick", 0, Rule::HashesPerTick, |state| set_hashes_per_tick(state, 1)),
     breach("a pair of two chains", 2, Rule::BaseMismatch, |state| {
@@ -136,7 +138,8 @@ fn each_breach_is_reported_by_its_rule_alone() {
     }
 }
 
-/// Every command that makes or names a state refuses one with a breach, and writes no files.
+/// Commands that make or name a state refuse a state with a breach, and write no files. Only `recompress` accepts a
+/// state that Firedancer loads.
 #[test]
 fn commands_refuse_states_with_a_breach() {
     for Breach { label, state: number, rule, alter } in BREACHES {
@@ -179,7 +182,7 @@ fn commands_refuse_states_with_a_breach() {
 fn inactive_stakes_may_be_missing() {
     let mut state = read_state(2);
     let (_, mut account) = state.accounts().into_iter().find(|(_, account)| account.owner == STAKE).expect("a stake");
-    // Activation and deactivation follow voter and stake. With both in epoch 0, it was never active.
+    // Activation and deactivation follow voter and stake. With both in epoch 0, the stake was never active.
     account.data[124 + 40..124 + 56].fill(0);
     state.put(&[0x55; 32], &account);
     let chain = state.chain.clone();
@@ -212,7 +215,7 @@ fn altered_accounts(number: usize) -> Vec<Altered> {
     let state = read_state(number);
     let mut altered = Vec::new();
     let accounts = state.accounts();
-    // Some accounts of each owner represent all programs that no client reads.
+    // A few accounts of each owner represent the accounts that no client reads.
     let mut seen: std::collections::BTreeMap<[u8; 32], usize> = std::collections::BTreeMap::new();
     for (address, account) in &accounts {
         let text = bs58::encode(address).into_string();
@@ -433,10 +436,11 @@ const LOOSER: &[(&str, &str)] = &[
 ];
 
 const COVERED_BY_THE_HASH: &str =
-    "no writer breaks it, and the state's hash covers it: a hash that is the cluster's is right";
+    "no writer breaks it, and the state's hash covers it, so a state with the cluster's hash is right";
 
-/// Each version of Agave reaches the same verdict as `verify`. `ACCOUNTS_STATES` selects some of
-/// `STATES` by their numbers, such as `0,3`.
+/// No version of Agave refuses a state that `verify` accepts for it, with the exceptions of `LOOSER`. States that
+/// `verify` refuses although a version loads them are only printed. `ACCOUNTS_STATES` selects some of `STATES` by their
+/// indexes, such as `0,3`.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_accounts_agree_with_agave() {

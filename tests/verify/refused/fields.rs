@@ -207,7 +207,7 @@ pub struct FieldPlace {
     pub first_end: usize,
 }
 
-/// Items of a list whose places are returned.
+/// Which items of each list have their places returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ListItems {
     All,
@@ -218,7 +218,7 @@ pub enum ListItems {
 pub fn field_places(content: &[u8], fields: &[Field], items: ListItems) -> Vec<FieldPlace> {
     let mut places = Vec::new();
     let end = add_places(content, fields, "", 0, items, &mut Some(&mut places));
-    assert_eq!(end, content.len(), "the table has all fields of the file");
+    assert_eq!(end, content.len(), "the table does not end with the file");
     places
 }
 
@@ -403,10 +403,10 @@ const STATUS_CACHE_DEMANDS: &[BrokenDemand] = &[
     broken_demand("slots", Change::LeftOut, Rule::CachedSlots),
 ];
 
-/// Archives with random fields altered.
+/// Makes archives in which random fields are altered.
 pub struct RandomFields(SplitMix64);
 
-/// Fields that Agave compares with the genesis, which an archive does not hold, or with features.
+/// Fields that Agave compares with the genesis, which an archive does not contain, or with features.
 pub const OF_GENESIS: [&str; 5] =
     ["ticks per slot", "genesis creation time", "ns per slot", "slots per year", "epoch schedule / "];
 
@@ -497,7 +497,8 @@ impl Document {
     }
 }
 
-/// Returns every field of both documents, altered in every way of its kind.
+/// Returns archives with one alteration each: every field of both documents is altered in every way of its kind, every
+/// demand is broken, and epoch stakes are altered.
 pub fn altered_fields() -> Vec<Altered> {
     let mut altered = Vec::new();
     for Document { name: document, is_entry, fields, .. } in DOCUMENTS {
@@ -574,7 +575,7 @@ fn verify_full(altered: &Altered, clients: &[SnapshotClient]) -> VerifyReport {
     verify(&altered.write_to(dir.path()).full, None, clients)
 }
 
-/// The reports have the broken rules, and the clients that refuse the archive.
+/// The snapshot lists the clients that refuse each archive, and the broken rules.
 #[test]
 fn each_altered_field_has_its_report() {
     let mut text = String::new();

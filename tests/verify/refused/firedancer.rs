@@ -1,6 +1,5 @@
 //! Failures and verdicts on archives that Firedancer wrote, some of them damaged or altered.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -8,8 +7,8 @@ use serde_json::Value;
 use crate::common::firedancer::*;
 use crate::common::*;
 
-/// Archives that Firedancer wrote before September 2026 are undamaged, but no current client loads
-/// them.
+/// Firedancer's older archives, and newer ones whose status cache has one slot, are undamaged, but no current client
+/// loads them.
 #[test]
 fn current_clients_refuse_archives_of_older_firedancers() {
     for archives in
@@ -37,20 +36,20 @@ fn broken_rules(report: &Value) -> Vec<&str> {
     failures.iter().map(|failure| failure["rule"].as_str().expect("a rule")).collect()
 }
 
-/// Writes an archive of these entries under the name of a different archive.
-fn write_archive(dir: &Path, source: &Path, entries: &[TarEntry]) -> PathBuf {
+/// Writes an archive of these entries, with the name of `source`.
+fn write_with_name_of(source: &Path, dir: &Path, entries: &[TarEntry]) -> PathBuf {
     let path = dir.join(name(source));
-    fs::write(&path, zstd::encode_all(make_tar(entries).as_slice(), 1).expect("compressed")).expect("written");
+    write_archive(&path, entries);
     path
 }
 
-/// A Firedancer archive that has a storage twice, has a changed account or lacks a storage is damaged.
+/// An archive of Firedancer is damaged if it has a storage twice, has a changed account or lacks a storage.
 #[test]
 fn damage_is_reported_by_its_rule() {
     let dir = temp_dir();
     let source = full(OLD_CHAIN);
     let assert_breaks = |entries: &[TarEntry], rule: &str| {
-        let (code, report, _) = verify(&[&write_archive(dir.path(), &source, entries)], &[]);
+        let (code, report, _) = verify(&[&write_with_name_of(&source, dir.path(), entries)], &[]);
         assert_eq!(code, 3, "{rule}: {report}");
         assert!(broken_rules(&report).contains(&rule), "{rule}: {report}");
     };
@@ -65,7 +64,7 @@ fn damage_is_reported_by_its_rule() {
     let mut missing = intact.clone();
     missing.remove(index);
     assert_breaks(&missing, "lattice-hash");
-    // A second storage of the bank's slot does not make an archive by Agave one by Firedancer.
+    // A second storage of the bank's slot does not make Agave's archive look like Firedancer's.
     let mut agave = entries(&fixture(FULL_26));
     let second = TarEntry { path: "accounts/26.900".to_string(), ..agave.last().expect("a storage").clone() };
     agave.push(second);
@@ -79,12 +78,12 @@ fn the_last_record_of_an_account_counts() {
     let source = full(OLD_CHAIN);
     let mut changed = entries(&source);
     let index = changed.iter().position(is_storage).expect("a storage");
-    // The new storage before it has an older version of its first account.
+    // The new storage precedes it, and has an older version of its first account.
     let data_bytes = u64::from_le_bytes(changed[index].content[8..16].try_into().expect("8 bytes")) as usize;
     let mut older = changed[index].content[..(136 + data_bytes).next_multiple_of(8)].to_vec();
     older[48] ^= 1;
     changed.insert(index, TarEntry { path: "accounts/26.7777".to_string(), kind: b'0', content: older });
-    let (_, report, stderr) = verify(&[&write_archive(dir.path(), &source, &changed)], &[]);
+    let (_, report, stderr) = verify(&[&write_with_name_of(&source, dir.path(), &changed)], &[]);
     assert_eq!(broken_rules(&report), ["few-cached-slots"], "{report} {stderr}");
     assert_eq!(report["superseded"], 1, "{report}");
 }

@@ -61,7 +61,7 @@ fn each_fault_of_an_incomplete_ledger_is_a_failure() {
     }
 }
 
-/// Returns the slots of storages that have more than one record.
+/// Returns the slots of storages longer than 500 bytes, in order.
 fn slots_of_large_storages(dir: &Path) -> Vec<u64> {
     let mut slots: Vec<u64> = fs::read_dir(dir)
         .expect("listed")

@@ -1,5 +1,4 @@
-//! Failures have the right frame, offset, entry, account, expected value and found value. All of them
-//! are reported.
+//! Every fault is reported, with the right frame, offset, entry and account.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +15,7 @@ fn verify_tar(tar: &Tar) -> VerifyReport {
     verify(&write_file(dir.path(), FULL_26, &compress(&tar.write())), None, &[])
 }
 
-/// Two storages have three independent faults. Each is reported at its record, and so is the state.
+/// Two storages have three independent faults. Each is reported at its record. The state is reported as wrong, too.
 #[test]
 fn faults_of_records_are_reported_at_their_offsets() {
     let mut tar = Tar::read(FULL_26);
@@ -100,7 +99,7 @@ fn make_framed_archive(dir: &Path) -> FramedArchive {
 }
 
 /// All damaged frames of an archive with an index are reported with their offsets, and the others are
-/// read. Several neighbouring frames may be damaged, and a frame may be damaged at its start.
+/// read. Several neighboring frames may be damaged, and a frame may be damaged at its start.
 #[test]
 fn all_damaged_frames_are_reported() {
     let dir = temp_dir();
@@ -130,7 +129,7 @@ fn all_damaged_frames_are_reported() {
     }
 }
 
-/// The sums of a seek table are right, but the end of a frame is wrong. The two frames at that end are
+/// The sums of a seek table are right, but the end of a frame is wrong. The two frames at that end are reported as
 /// damaged.
 #[test]
 fn frames_that_a_seek_table_misplaces_are_reported() {

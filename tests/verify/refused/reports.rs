@@ -123,9 +123,9 @@ impl AccountVisitor for AccountCounter {
     }
 }
 
-/// The records are read before the state is known to be wrong.
+/// Without a check of the state, all its accounts are visited. With the check, the visit fails.
 #[test]
-fn a_visit_of_a_wrong_state_fails_at_its_end() {
+fn a_visit_of_a_wrong_state_fails_if_the_state_is_checked() {
     let corpus = corpus();
     for label in [
         "nothing",

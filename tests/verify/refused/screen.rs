@@ -65,8 +65,7 @@ fn archives_without_names_must_be_in_order() {
     assert!(!target.join("snapshots").exists());
 }
 
-/// Creates a snapshots directory with two full archives and two incremental ones on each, as validators
-/// have it.
+/// Creates a directory like a validator's snapshots directory, with two full archives and two incremental ones on each.
 fn make_snapshots_directory() -> TempDir {
     let dir = temp_dir();
     for name in [FULL_26, INCREMENTAL_26_40, FULL_3500, INCREMENTAL_3500_3550] {
@@ -161,7 +160,7 @@ fn no_name_is_reported_if_the_archive_may_be_incremental() {
     }
 }
 
-/// The state of an incremental archive without a name does not add up.
+/// Without its name, an incremental archive looks like a full one whose state does not add up.
 #[test]
 fn an_archive_without_a_name_may_be_an_incremental_one() {
     let dir = temp_dir();
@@ -216,7 +215,8 @@ fn all_clients_refuse_an_archive_in_bzip2() {
     assert!(stdout.contains("what to do: recompress it"), "{stdout}");
 }
 
-/// Every command that takes two archives prints the same two lines if they are not a pair.
+/// `verify`, `restore` and `inspect` print the same two lines if two archives are not a pair. `recompress` prints the same
+/// error.
 #[test]
 fn archives_that_are_not_a_pair_are_a_usage_error() {
     let [full, other, incremental] = [FULL_26, FULL_3500, INCREMENTAL_26_40].map(fixture);
@@ -255,7 +255,7 @@ fn only_the_first_three_of_many_similar_failures_are_printed() {
     let (code, stdout, _) = run_to_text(&["verify", text(ledger.path())]);
     assert_eq!(code, 3, "{stdout}");
     let (_, report, _) = run_to_first_line(&["verify", text(ledger.path())], None);
-    // One of the ten records is not part of the state.
+    // Some of the ten storages may not be part of the state.
     let failures = report["failures"].as_array().expect("failures").len();
     assert!((5..=10).contains(&failures), "{report}");
     assert_eq!(stdout.matches("failure: entries: a storage is missing").count(), 3, "{stdout}");
@@ -278,10 +278,9 @@ fn inspect_and_verify_agree_on_a_renamed_archive() {
     }
 }
 
-/// Space for temporary files is checked before anything is read, so no time is lost, and nothing is
-/// written.
+/// If there is too little space for temporary files, nothing is written.
 #[test]
-fn a_temporary_directory_without_space_is_refused_at_once() {
+fn a_temporary_directory_without_space_is_refused() {
     const HUGE_BYTES: u64 = 8 << 40;
     let dir = temp_dir();
     let on_disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
@@ -297,7 +296,7 @@ fn a_temporary_directory_without_space_is_refused_at_once() {
     };
     assert!(verify_error(temporary_dir).contains("not enough space under "));
     assert_eq!(relative_paths(temporary_dir), Vec::<String>::new());
-    // A directory in memory has no space, whatever it reports.
+    // A directory in memory is refused, whatever free space it reports.
     let memory = Path::new("/dev/shm");
     if dir.path().starts_with(memory) {
         assert!(verify_error(memory).contains("/dev/shm is in memory too"));

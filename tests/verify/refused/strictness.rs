@@ -1,5 +1,5 @@
-//! All commands are as strict as `verify`: none of them makes a ledger or an archive that `verify`
-//! would refuse.
+//! `restore`, `recompress`, `bootstrap` and `publish` are as strict as `verify`: none of them makes a ledger or an archive
+//! that `verify` would refuse.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
@@ -29,8 +29,7 @@ use crate::common::temp_dir;
 use crate::verify::altered::{Altered, AlteredPaths, corpus};
 use crate::verify::fixtures::*;
 
-/// Verifies a full archive or a pair. The report on archives that are not a pair has the result
-/// `ok: false`.
+/// Verifies a full archive or a pair. For archives that are not a pair, returns a default report, whose `ok` is false.
 fn verify_archives(full: &Path, incremental: Option<&Path>) -> VerifyReport {
     let incremental = incremental.map(ArchiveInput::from_path);
     let report = slotpress_read::verify(&Snapshot::from_archives(full, incremental), &verify_options(&[]), &NoProgress);
@@ -137,8 +136,8 @@ fn nothing_is_bootstrapped_that_verify_refuses() {
     assert!(count > 0);
 }
 
-/// With `--as-is`, an archive in the validator's directory is published if and only if `verify` accepts
-/// it.
+/// With `--as-is`, an archive in the validator's directory is published if and only if `verify` accepts it and its base,
+/// if it has one, is published.
 #[cfg(all(feature = "serve", feature = "stores"))]
 #[test]
 fn nothing_is_published_that_verify_refuses() {

@@ -28,7 +28,7 @@ impl BankOffsets {
         Self { items: (0..count).map(|index| 49 + 56 * index).collect(), hash: ancestors_offset + 8 + 16 * ancestors }
     }
 
-    /// Returns the item with the highest index, the newest.
+    /// Returns the offset of the newest item, which has the highest index.
     pub fn newest(&self, bank: &[u8]) -> usize {
         *self.items.iter().max_by_key(|offset| u64_at(bank, **offset + 40)).expect("blockhashes")
     }
@@ -145,8 +145,8 @@ fn older_versions_refuse_results_that_they_do_not_know() {
     }
 }
 
-/// Agave refuses the bank file and Firedancer the status cache. Each accepts what the other refuses, so
-/// only together they make the archive useless.
+/// Agave refuses the bank file, and Firedancer refuses the status cache. Each accepts what the other refuses, so only
+/// together do they make the archive useless.
 #[test]
 fn an_archive_that_no_client_loads_is_refused() {
     let mut tar = tar_with_changed_bank(|bank, offsets| {
@@ -184,7 +184,7 @@ fn an_archive_that_no_client_loads_is_refused() {
 pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
     [
         (
-            "a gap",
+            "a gap in the blockhash queue",
             tar_with_changed_bank(|bank, offsets| {
                 let mut items = offsets.items.clone();
                 items.sort_unstable_by_key(|offset| u64_at(bank, *offset + 40));
@@ -194,7 +194,7 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
             }),
         ),
         (
-            "an index twice",
+            "a blockhash index twice",
             tar_with_changed_bank(|bank, offsets| {
                 bank.copy_within(offsets.items[0] + 40..offsets.items[0] + 48, offsets.items[1] + 40)
             }),
@@ -207,7 +207,7 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
                 bank.copy_within(newest..newest + 32, other);
             }),
         ),
-        ("the newest blockhash", {
+        ("a cached transaction of the newest blockhash", {
             let mut tar = Tar::read(FULL_26);
             let newest = tar.member(is_bank_file).content[9..41].to_vec();
             let member = tar.member(is_status_cache);
@@ -218,7 +218,7 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
             tar
         }),
         (
-            "two offsets",
+            "two offsets for a cached blockhash",
             tar_with_changed_status_cache(|cache, offsets| {
                 let [first, second, ..] = offsets.blockhashes[..] else { panic!("two blockhashes") };
                 cache.copy_within(first..first + 32, second);

@@ -5,7 +5,7 @@ use slotpress_read::{Check, Rule, VerifyReport};
 use crate::common::temp_dir;
 use crate::verify::fixtures::*;
 
-/// Form of a frame's header.
+/// Whether a frame's header states the length of the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ContentSize {
     Stated,
@@ -13,7 +13,7 @@ enum ContentSize {
 }
 
 /// Returns a frame with a checksum.
-fn frame(content: &[u8], content_size: ContentSize) -> Vec<u8> {
+fn compress_frame(content: &[u8], content_size: ContentSize) -> Vec<u8> {
     if content_size == ContentSize::Stated {
         let mut compressor = zstd::bulk::Compressor::new(1).expect("a compressor");
         compressor.include_checksum(true).expect("set");
@@ -38,7 +38,7 @@ fn verify_frames(tar: &[u8], frame_bytes: usize, damaged: &[usize], content_size
     let mut starts = Vec::new();
     for (number, content) in tar.chunks(frame_bytes).enumerate() {
         starts.push(bytes.len() as u64);
-        let mut frame = frame(content, content_size);
+        let mut frame = compress_frame(content, content_size);
         if damaged.contains(&number) {
             // The checksum is changed, so the frame's end stays where it is.
             let last = frame.len() - 1;
@@ -118,7 +118,7 @@ fn a_damaged_header_does_not_hide_faults_before_it() {
     }
 }
 
-/// Reading ends at the first of many damaged headers, and the report has the checks that were skipped.
+/// Reading ends at the first of many damaged headers, and the report names a check that was skipped.
 #[test]
 fn reading_ends_at_the_first_damaged_header() {
     let mut tar = Tar::read(FULL_26);

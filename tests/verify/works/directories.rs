@@ -137,7 +137,7 @@ fn faults_of_a_full_archive_are_not_reported_for_the_incremental_one() {
         assert!(stdout.lines().any(|line| line.starts_with(&expected)), "{stdout}");
         assert!(stderr.contains("1 of 2 archives in "), "{stderr}");
         let good = verify_directory(dir.path(), &["-q"]).stdout;
-        assert!(!good.lines().any(|line| line == path), "-q prints the good archives: {good}");
+        assert!(!good.lines().any(|line| line == path), "-q prints only good archives: {good}");
         let line = find_unchecked_archive(&verify_directory(dir.path(), &["--json"]).stdout);
         assert_eq!(line["reason"], format!("its full archive {FULL_26} is damaged"));
     }
@@ -180,7 +180,7 @@ fn an_incremental_archive_alone_is_not_good() {
     let stderr = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(stderr.contains(&format!("its state was not checked: {reason}")), "{stderr}");
     assert!(stderr.contains("hint: pass its full archive too, or check only frames: --check frames"), "{stderr}");
-    assert_eq!(verify_directory(dir.path(), &["-q"]).stdout, "", "-q prints the good archives");
+    assert_eq!(verify_directory(dir.path(), &["-q"]).stdout, "", "-q prints only good archives");
     let output = verify_directory(dir.path(), &["--json"]);
     assert_eq!(output.code, Some(1), "{}", output.stderr);
     assert_eq!(find_unchecked_archive(&output.stdout)["reason"], reason);

@@ -1,4 +1,4 @@
-//! Archives that Firedancer wrote, and that are good.
+//! `verify` and `inspect` on undamaged archives that Firedancer wrote.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -44,7 +44,7 @@ fn inspect_recognizes_archives_of_firedancer() {
     }
 }
 
-/// Bank file and slots of storages do not show who wrote the original, but a note in the index does.
+/// The bank file and the slots of the storages do not show who wrote the original, but a note in the index does.
 #[test]
 fn inspect_recognizes_recompressed_archives_of_firedancer() {
     let dir = temp_dir();

@@ -1,5 +1,5 @@
-//! Archives of older versions of slotpress, which have an index of version 1 and a mark of `pzstd` in front
-//! of each frame. Also checks that older versions read newer archives.
+//! Archives that older versions of slotpress wrote. They have an index of version 1, and a mark of `pzstd` in front of
+//! each frame. An ignored test checks that older versions read newer archives.
 
 use std::fs;
 use std::path::PathBuf;
@@ -42,7 +42,8 @@ fn archives_with_an_older_index_are_restored() {
     }
 }
 
-/// An older version restores archives of this one, and verifies them except for the missing marks.
+/// An older version restores archives of this version. When it verifies them, it reports only the missing marks and the
+/// index.
 #[test]
 #[ignore = "SLOTPRESS_OLD names a slotpress that writes marks"]
 fn older_programs_read_newer_archives() {

@@ -1,6 +1,5 @@
 //! Verdicts for sig, which only `--for sig` requests.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common::firedancer::{NEW_CHAIN, full};
@@ -19,9 +18,9 @@ fn verify_for_sig(archive: &Path) -> SigVerdict {
     SigVerdict { code, broken_rules: broken_rules.collect() }
 }
 
-fn write_archive(entries: &[TarEntry], dir: &Path) -> PathBuf {
+fn write_full_26(dir: &Path, entries: &[TarEntry]) -> PathBuf {
     let path = dir.join(FULL_26);
-    fs::write(&path, zstd::encode_all(make_tar(entries).as_slice(), 1).expect("compressed")).expect("written");
+    write_archive(&path, entries);
     path
 }
 
@@ -47,7 +46,7 @@ fn sig_refuses_archives_of_firedancer() {
 }
 
 #[test]
-fn sig_refuses_archives_with_these_changes() {
+fn sig_refuses_altered_archives() {
     let intact = entries(&fixture(FULL_26));
     let position = |path: &str| intact.iter().position(|entry| entry.path.starts_with(path)).expect("an entry");
     let bank = position("snapshots/26/26");
@@ -84,7 +83,7 @@ fn sig_refuses_archives_with_these_changes() {
         let dir = temp_dir();
         let mut entries = intact.clone();
         change(&mut entries);
-        let verdict = verify_for_sig(&write_archive(&entries, dir.path()));
+        let verdict = verify_for_sig(&write_full_26(dir.path(), &entries));
         assert_eq!(verdict.code, 3, "{rule}: {:?}", verdict.broken_rules);
         assert!(verdict.broken_rules.iter().any(|broken| broken == rule), "{rule}: {:?}", verdict.broken_rules);
     }
@@ -95,10 +94,10 @@ fn archive_with_an_empty_storage(dir: &Path) -> PathBuf {
     let mut entries = entries(&fixture(FULL_26));
     let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/17.17")).expect("a storage");
     storage.content.clear();
-    write_archive(&entries, dir)
+    write_full_26(dir, &entries)
 }
 
-/// The other clients refuse it.
+/// Other clients refuse such an archive, as the next test shows.
 #[test]
 fn sig_ignores_an_empty_storage() {
     let dir = temp_dir();
