@@ -1,4 +1,4 @@
-//! `slotpress archive`: its archives hold what the validator would have archived.
+//! `slotpress archive`: its archives contain what the validator would have archived.
 
 mod works {
     mod clustered;

@@ -15,6 +15,7 @@ pub struct Target {
 }
 
 impl Target {
+    /// Prepares a target with this number of accounts paths, or with the default accounts path if the number is 0.
     pub fn new(accounts_paths: usize) -> Self {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");

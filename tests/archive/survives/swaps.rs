@@ -24,8 +24,8 @@ impl slotpress::Progress for SwapAt<'_> {
     }
 }
 
-/// If another directory, a link or nothing takes the place of the output directory, nothing is written
-/// there, and the run fails.
+/// If the output directory is moved away, and a link or nothing is in its place, nothing is written through the link, and
+/// the run fails.
 #[test]
 fn a_swapped_output_directory_is_an_error() {
     use slotpress::archive::{ArchiveOptions, DirSink, archive};
@@ -71,6 +71,6 @@ fn a_swapped_output_directory_is_an_error() {
             }
         }
     }
-    assert!(cases >= 12, "{} of {cases} went wrong:\n{}", failed.len(), failed.join("\n"));
+    assert!(cases >= 12, "only {cases} cases");
     assert!(failed.is_empty(), "{} of {cases} went wrong:\n{}", failed.len(), failed.join("\n"));
 }

@@ -49,7 +49,7 @@ fn assert_same_accounts(verbatim: &Path, clustered: &Path) {
             assert!(before.content == after.content, "{}", before.path);
         }
     }
-    assert!(moved > 0, "something is clustered");
+    assert!(moved > 0, "nothing is clustered");
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn threads_and_recompressing_do_not_change_the_bytes() {
     }
 }
 
-/// A storage with other content than records is archived unchanged, and the program says so.
+/// A storage that contains an invalid record is archived unchanged, and the program says so.
 #[test]
-fn content_without_records_stays() {
+fn a_storage_with_an_invalid_record_is_not_clustered() {
     let ledgers = dir_with_ledger();
     let out = temp_dir();
     let path = ledgers.path().join("ledger");
@@ -132,8 +132,8 @@ fn content_without_records_stays() {
     assert!(messages.contains("1 storage piece stored unchanged, not clustered"), "{messages}");
     let archive = fs::read_dir(out.path()).expect("a directory").next().expect("an archive").expect("an entry").path();
     let after = contents(&archive);
-    assert!(after[largest][1000..] == content[1000..], "as it was");
-    assert!(before.iter().any(|(path, content)| path != largest && after[path] != *content), "others are clustered");
+    assert!(after[largest][1000..] == content[1000..], "{largest} is clustered");
+    assert!(before.iter().any(|(path, content)| path != largest && after[path] != *content), "nothing is clustered");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Archives hold what the validator would have archived: names, entries and contents equal those of
+//! Archives contain what the validator would have archived: names, entries and contents equal those of
 //! Agave's own archives of the same states.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -34,8 +34,8 @@ fn a_dry_run_writes_nothing() {
     assert_fails(&["archive", text(ledger.path()), "-o", "-", "--dry-run"], 2, &["--dry-run"]);
 }
 
-/// An incremental archive is read back with the full one beside it, and the program names that.
-/// Without one, the program says how to check the state.
+/// An incremental archive is read back together with the full archive beside it, which the program names. Without such an
+/// archive, the program says how to check the state.
 #[test]
 fn an_incremental_archive_is_read_back_on_its_full_one() {
     let ledger = ledger("ledger-at-40");
@@ -53,8 +53,8 @@ fn an_incremental_archive_is_read_back_on_its_full_one() {
     assert!(!output.contains("verify FULL"), "{output}");
     assert!(output.contains("reading it back on the full archive"), "{output}");
     assert!(output.contains(FULL_26), "{output}");
+    // The command that checks the archive can be pasted.
     let (code, output) = archive_incremental(&[]);
-    // The command that checks it can be pasted.
     let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(|name| out.path().join(name).display().to_string());
     assert_eq!(code, Some(0), "{output}");
     assert!(output.contains(&format!("\n  slotpress verify {full} {incremental}\n")), "{output}");

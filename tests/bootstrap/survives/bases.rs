@@ -82,10 +82,14 @@ fn an_unusable_rebased_archive_is_not_used() {
             if request.path.ends_with("/api/v1/archives") {
                 return send_response(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes());
             }
-            // The server answers HEAD, and does not send the archive.
+            // If the archive is gone, the server still answers HEAD requests for it.
             match &rebased {
-                None if request.method == "GET" => drop(files.remove(&name)),
-                Some(bytes) => drop(files.insert(name.clone(), bytes.clone())),
+                None if request.method == "GET" => {
+                    files.remove(&name);
+                }
+                Some(bytes) => {
+                    files.insert(name.clone(), bytes.clone());
+                }
                 None => {}
             }
             respond(&files, TransferMode::Ranges, request, stream)
@@ -114,7 +118,7 @@ fn a_rebased_archive_with_a_wrong_base_in_the_list_is_not_used() {
     assert!(stderr.contains("for nothing"), "{stderr}");
 }
 
-/// The next run uses the old archive.
+/// The next run, with a good source, uses the old archive.
 #[test]
 fn the_old_archive_stays_when_the_sources_fail() {
     let mirror = Mirror::start();
@@ -142,7 +146,7 @@ fn the_old_archive_stays_when_the_sources_fail() {
     assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased_name.as_str());
 }
 
-/// The run scans the directory several times.
+/// The file is named once, although the run scans the directory several times.
 #[test]
 fn a_truncated_file_beside_the_nodes_archives_is_named_once() {
     let mirror = Mirror::start();

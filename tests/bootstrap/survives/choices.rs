@@ -145,7 +145,7 @@ fn a_newer_rebased_archive_is_fetched_onto_the_nodes_full_one() {
     assert_eq!(names, [Some(name(&old).as_str()), Some(mirror.rebased_name.as_str())], "{output:?}");
 }
 
-/// State of the base after it was replaced.
+/// What takes the place of the base.
 #[derive(Clone, Copy, Debug)]
 enum Replacement {
     Pipe,
@@ -216,6 +216,7 @@ fn a_base_replaced_during_the_run_is_not_used() {
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(0), "{case}: {stderr}");
             assert!(ledger.join("snapshots/40").is_dir(), "{case}: {stderr}");
+            assert!(ledger.join(&mirror.new_name).is_file(), "{case}: {stderr}");
         }
     }
 }

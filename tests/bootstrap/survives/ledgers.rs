@@ -15,7 +15,8 @@ use crate::common::http::*;
 use crate::common::site::*;
 use crate::common::*;
 
-/// Starts a server that sends about 1 MiB/s in small pieces, so that a run takes a second.
+/// Starts a server that sends about 1 MiB/s on each connection, in small pieces, so that a run can be killed during
+/// the fetch.
 fn start_slow_server(files: Files) -> Server {
     Server::start(move |request, stream| {
         let Some(range) = request.range().filter(|_| request.method == "GET") else {
@@ -202,7 +203,7 @@ fn a_source_that_fails_a_check_is_dropped_in_any_order() {
     }
 }
 
-/// The failed run leaves nothing that the next run would use.
+/// The failed run leaves nothing that spoils the next run.
 #[test]
 fn a_run_whose_only_source_fails_a_check_names_the_source() {
     let files = archives(&[]);
@@ -240,7 +241,7 @@ fn start_vanishing_server(files: Files, unanswered: usize) -> Server {
 }
 
 #[test]
-fn a_run_waits_for_a_server_that_is_away_for_the_incremental() {
+fn a_run_waits_for_a_server_that_is_away_after_the_full_archive() {
     let server = start_vanishing_server(archives(&[]), 4);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
@@ -284,7 +285,7 @@ impl slotpress::Progress for Warnings {
 
 /// The ledger has the state of the full archive, and a warning says so.
 #[test]
-fn a_server_that_stays_away_leaves_the_full_archive() {
+fn if_a_server_stays_away_its_full_archive_is_restored_alone() {
     let server = start_vanishing_server(archives(&[]), usize::MAX);
     let dir = temp_dir();
     let sources = [server.url("").parse::<slotpress::net::SourceLocation>().expect("a URL")];
@@ -340,16 +341,15 @@ fn a_dropped_liar_is_not_used_again() {
     let files = archives(&[]);
     let liar = serve(&forge_archives(&files), TransferMode::Ranges);
     // The full archive is published again after the first request, so that the sources are asked again.
-    let mut full_archive_only = files;
+    let mut served = files;
     let gets = AtomicUsize::new(0);
-    full_archive_only.retain(|name, _| name.starts_with("snapshot-"));
+    served.retain(|name, _| name.starts_with("snapshot-"));
     let honest = Server::start(move |request, stream| {
-        let Some(bytes) = full_archive_only.get(request.path.trim_start_matches('/')) else {
-            return respond(&full_archive_only, TransferMode::Ranges, request, stream);
+        let Some(bytes) = served.get(request.path.trim_start_matches('/')) else {
+            return respond(&served, TransferMode::Ranges, request, stream);
         };
         let number = if request.method == "GET" { gets.fetch_add(1, Relaxed) } else { gets.load(Relaxed) };
-        // The first request measures the rate. It fails, so the lying server counts as faster, and is used
-        // first.
+        // The first request measures the rate. It fails, so the lying server seems faster, and is used first.
         if request.method == "GET" && number == 0 {
             send_head(stream, "503 Service Unavailable", &[("Content-Length", "0")])?;
             return Ok(Connection::Close);

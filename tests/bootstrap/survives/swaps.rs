@@ -4,14 +4,13 @@
 use std::fs;
 use std::process::Command;
 
+use crate::common::site::{TransferMode, files_in, serve};
 use crate::common::swaps::*;
 use crate::common::*;
 
 /// The run replaces an old state.
-#[cfg(feature = "net")]
 #[test]
 fn links_in_place_of_directories_are_not_followed() {
-    use crate::common::site::{TransferMode, files_in, serve};
     let (source_dir, archive) = small_archive();
     let archived = contents(&archive);
     let old = source_dir.path().join("old");

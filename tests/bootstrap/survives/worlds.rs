@@ -85,7 +85,8 @@ fn archive_of(held: &HeldArchive) -> &'static ArchiveFile {
     &shared_chain()[&ArchiveKey { base_day: held.base_day, day: held.day }]
 }
 
-/// Returns the bytes that a place has: those of the archive, or of a different archive if the place lies.
+/// Returns the bytes of an archive as its server or the node has them. If that lies, they are the bytes of a different
+/// archive.
 fn held_bytes(held: &HeldArchive) -> &'static [u8] {
     if !matches!(held.fate, Fate::Lies | Fate::Renames | Fate::Invents) {
         return &archive_of(held).bytes;
@@ -222,8 +223,8 @@ fn write_bases(random_world: &RandomWorld, dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the newest day that a server has whose archives all arrive. A server that loses connections
-/// while it is measured may count as slow: an older state may then be younger at boot.
+/// Returns the newest day of the servers whose archives all arrive. Servers that lose connections are left out: if one
+/// seems slow because of that, the run may choose an older state that arrives sooner.
 fn newest_available_day(random_world: &RandomWorld) -> Option<usize> {
     let arrives = |held: &HeldArchive| matches!(held.fate, Fate::Arrives | Fate::Slow | Fate::Unconfirmed);
     let is_good = |server: usize| random_world.held.iter().filter(|held| held.server == Some(server)).all(arrives);
@@ -275,8 +276,8 @@ fn random_worlds_end_with_the_best_state() {
         assert_eq!(output.code, Some(0), "seed {seed}: {random_world:?}: {output:?}");
         states += 1;
         let report = output.line("bootstrap");
-        let reports = report["abandoned"]["slot"].as_u64().is_some_and(|better| better > slot);
-        reported += u64::from(reports);
+        let is_better_reported = report["abandoned"]["slot"].as_u64().is_some_and(|better| better > slot);
+        reported += u64::from(is_better_reported);
         let honest = random_world.honest_day().map(slot_of);
         assert!(
             honest.is_none_or(|honest| slot >= honest),
@@ -284,7 +285,7 @@ fn random_worlds_end_with_the_best_state() {
         );
         let best = newest_available_day(&random_world).map(slot_of);
         assert!(
-            reports || best.is_none_or(|best| slot >= best),
+            is_better_reported || best.is_none_or(|best| slot >= best),
             "seed {seed}: {slot}, not {best:?}: {random_world:?}: {output:?}"
         );
     }

@@ -10,12 +10,12 @@ use crate::common::site::{ledger_tree, run_to_json};
 use crate::common::xfs::XfsDisk;
 use crate::common::*;
 
-/// `restore::MAINNET_RATIO`.
+/// Assumed length of a ledger, divided by that of its archives: `restore::MAINNET_RATIO`.
 const LEDGER_RATIO: u64 = 4;
 
-/// The plan counts no space for the node's archive if the file system can clone it.
+/// The file system can clone the node's archive, so the plan needs no space for a copy.
 #[test]
-fn a_clone_takes_no_room() {
+fn a_plan_needs_no_space_for_a_clone() {
     needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
     let mirror = Mirror::start();
     let disk = XfsDisk::new();

@@ -103,7 +103,7 @@ fn the_output_ends_with_the_command_that_starts_a_validator() {
     assert!(stdout.contains("rm -r "), "{stdout}");
 }
 
-/// Packs a genesis into an archive, as servers have it.
+/// Packs a genesis into an archive, as servers offer it.
 fn pack_genesis(genesis: &[u8]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
@@ -148,7 +148,7 @@ fn an_unexpected_genesis_is_refused() {
     assert!(!ledger.exists(), "{output:?}");
 }
 
-/// Agave would not start with such a genesis, so nothing is left.
+/// Agave would not start with such a genesis, so neither the state nor the genesis is left.
 #[test]
 fn a_genesis_of_another_chain_is_refused() {
     let server = serve_with_genesis(&fs::read(fixture_of(AGAVE_4_4, "genesis.bin")).expect("read"));

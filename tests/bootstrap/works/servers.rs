@@ -10,7 +10,7 @@ use crate::common::site::*;
 use crate::common::*;
 
 /// Agave's RPC port redirects with 303, has no ranges and no ETag, and ends slow transfers. Firedancer's
-/// port redirects with 302, and sends one answer per connection.
+/// port redirects with 302, and sends one response per connection.
 #[test]
 fn servers_of_both_clients_are_sources() {
     let files = Arc::new(agave_archives());
@@ -55,8 +55,8 @@ fn servers_of_both_clients_are_sources() {
     }
 }
 
-/// The server holds back a piece until it sees restored storages. All bytes before that piece arrive, in
-/// any order of connections.
+/// The server holds back a piece until it sees restored storages. All bytes before that piece arrive,
+/// whichever connections request them.
 #[test]
 fn storages_are_restored_before_the_last_byte() {
     let files = Arc::new(larger_archive());

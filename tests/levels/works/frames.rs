@@ -1,5 +1,4 @@
-//! `slotpress levels frames`: rows add up, and files hold the same values as the screen. No test depends
-//! on times.
+//! `slotpress levels frames`: rows add up, and files have a row for each size. No test depends on times.
 
 use std::fs;
 use std::path::Path;
@@ -70,7 +69,7 @@ fn any_file_can_be_cut_into_frames() {
 }
 
 #[test]
-fn files_hold_what_the_screen_shows() {
+fn files_have_a_row_for_each_size() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
     let mut command = frames_command(&[]);

@@ -171,8 +171,7 @@ fn any_file_can_be_measured() {
     assert_eq!(rows, [LevelSizes { level: 2, input_bytes, output_bytes: expected as u64 }]);
 }
 
-/// Clustering, which makes archives smaller in the same time, has a row, and is recommended if it
-/// is better.
+/// Clustering, which makes archives smaller, has rows of its own.
 #[test]
 fn clustered_records_are_measured_too() {
     let lines = run_levels(&fixture(FULL_26), &["--levels", "1-4"]);
@@ -207,7 +206,7 @@ fn a_budget_bounds_the_time() {
 }
 
 #[test]
-fn files_hold_what_the_screen_shows() {
+fn files_have_a_row_for_each_level() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
     let assert = slotpress()

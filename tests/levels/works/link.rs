@@ -1,4 +1,4 @@
-//! `slotpress levels link`: rows add up, and files hold the same values as the screen.
+//! `slotpress levels link`: rows add up, and recommendations depend on the link.
 
 use std::fs;
 

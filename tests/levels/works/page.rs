@@ -95,7 +95,7 @@ fn assert_page_works(arguments: &[&str], tables: &[&str], rows: Option<u64>) {
         assert_sorts_by_every_column(&browser, &table);
     }
 
-    // If a table is cut off, a line above it says so, and only then.
+    // A line above a table says that the table is cut off if, and only if, it is.
     const WRONG_LINES: &str = "return [...document.querySelectorAll('.scroll')].filter((box) =>
         box.scrollWidth > box.clientWidth !== (box.previousElementSibling.offsetHeight > 0)).length";
     wait_for("lines above cut tables", || browser.evaluate(WRONG_LINES) == 0);

@@ -86,7 +86,7 @@ impl DamageTest {
     }
 }
 
-/// Makes an archive of ours with several frames, with its index and without it.
+/// Makes tests of an archive of slotpress that has several frames: with its index, and without it.
 fn damage_tests() -> [DamageTest; 2] {
     let ledger = ledger("ledger-at-26");
     let out = temp_dir();
@@ -127,8 +127,8 @@ fn flipped_bytes_are_refused_or_harmless() {
     assert_eq!(has_harmless, [true, false]);
 }
 
-/// Agave's archive has one frame, no index and no checksum. Some changes inside a storage are not
-/// found, but nothing panics and no files are left behind.
+/// Agave's archive has one frame, no index and no checksum. Changed bytes that have no meaning are not found, but a
+/// refused archive leaves no files.
 #[test]
 fn damaged_archives_of_agave_leave_no_files() {
     let dir = temp_dir();
@@ -188,7 +188,7 @@ fn the_program_reports_damage() {
     assert_eq!(relative_paths(dir.path()), [FULL_26]);
 }
 
-fn file(path: &str, content: &[u8]) -> TarEntry {
+fn file_entry(path: &str, content: &[u8]) -> TarEntry {
     TarEntry { path: path.to_string(), kind: b'0', content: content.to_vec() }
 }
 
@@ -233,7 +233,7 @@ fn entries_that_no_snapshot_holds_are_refused() {
         "snapshots/26/x",
         "",
     ] {
-        assert_refused(&with(file(path, b"content")), path);
+        assert_refused(&with(file_entry(path, b"content")), path);
     }
     assert!(!Path::new("/tmp/slotpress-test-absolute").exists());
     for kind in [b'1', b'2', b'3', b'4', b'6', b'7', b'S', b'L', b'K', b'x', b'g', b'V', b'M', b'D', 0x80] {
@@ -266,11 +266,11 @@ fn sets_of_entries_that_no_client_loads_are_refused() {
             entries.iter_mut().find(|entry| entry.path == path).expect("the entry").content.clear();
         });
     }
-    assert_change_refused("two storages of a slot", &|entries| entries.push(file("accounts/5.99", &[1; 136])));
-    assert_change_refused("a storage of the future", &|entries| entries.push(file("accounts/27.99", &[1; 136])));
+    assert_change_refused("two storages of a slot", &|entries| entries.push(file_entry("accounts/5.99", &[1; 136])));
+    assert_change_refused("a storage of the future", &|entries| entries.push(file_entry("accounts/27.99", &[1; 136])));
     assert_change_refused("two bank files", &|entries| {
         let bank = entries.iter().find(|entry| entry.path == "snapshots/26/26").expect("the entry").content.clone();
-        entries.push(file("snapshots/27/27", &bank));
+        entries.push(file_entry("snapshots/27/27", &bank));
     });
     assert_change_refused("a bank file of a different slot", &|entries| {
         for entry in entries.iter_mut().filter(|entry| entry.path.starts_with("snapshots/26")) {
@@ -293,9 +293,9 @@ fn sets_of_entries_that_no_client_loads_are_refused() {
     assert_refused(&tar[..tar.len() - 1024], "no end of archive");
 }
 
-/// Wrong sizes use no memory or disk space, because the stream ends long before.
+/// A program that allocated as much as these sizes state would not survive the test.
 #[test]
-fn huge_sizes_take_no_memory() {
+fn huge_sizes_are_refused() {
     let good = entries(&fixture(FULL_26));
     for size in [1 << 34, (1u64 << 34) + 1, u64::from(u32::MAX), 1 << 62, u64::MAX] {
         let mut tar = make_tar(&good[..7]);
@@ -318,8 +318,8 @@ fn huge_sizes_take_no_memory() {
     }
 }
 
-/// Makes an archive of frames of tar, with their lengths in the seek table, and of index entries. All of
-/// these may be wrong.
+/// Makes an archive with an index and a seek table. Each frame has a part of a tar stream, and the length that the seek
+/// table lists for it. The lengths and the index entries may be wrong.
 fn forge_archive(frames: &[(&[u8], u32)], entries: Vec<Entry>) -> Vec<u8> {
     let mut file = Vec::new();
     let mut items = Vec::new();
@@ -380,7 +380,7 @@ fn a_wrong_index_is_damage() {
         assert!(report.ok, "{label}: {:?}", report.failures);
     };
 
-    // Frames that the index describes as they are may be cut anywhere, except inside a header.
+    // With a correct index, frames may be cut anywhere except inside a header.
     for cuts in [vec![ends[9] + 700], vec![ends[6] - 1], vec![ends[26] + 1000, ends[31] + 512]] {
         let bytes = in_frames(true_entries.clone(), &cuts);
         assert!(test.is_harmless(&bytes, &format!("cuts at {cuts:?}")), "cuts at {cuts:?}");
@@ -434,13 +434,13 @@ fn a_wrong_index_is_damage() {
     assert!(test.is_harmless(&in_frames(with_end, &[ends[9]]), "the end as an entry"));
 }
 
-/// The seek table counts a frame of tar as skippable. The tar stream decides, and it holds a storage that
-/// no client loads.
+/// The seek table lists a frame of the tar stream as skippable. But readers of the stream find the frame, which has a
+/// storage that no client loads.
 #[test]
 fn a_frame_that_the_seek_table_hides_is_damage() {
     let good = entries(&fixture(FULL_26));
     let tar = make_tar(&good);
-    let hidden = make_tar(&[file("accounts/5.99", &[1; 1000])]);
+    let hidden = make_tar(&[file_entry("accounts/5.99", &[1; 1000])]);
     let hidden = &hidden[..hidden.len() - 1024];
     let cut = index_entries(&good[..12]).iter().map(|entry| entry.tar_bytes() as usize).sum::<usize>();
     let frames = [(&tar[..cut], cut as u32), (hidden, 0), (&tar[cut..], (tar.len() - cut) as u32)];

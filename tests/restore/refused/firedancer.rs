@@ -37,8 +37,8 @@ fn an_archive_for_firedancer_alone_is_refused() {
     }
 }
 
-/// From a pipe, the archive is refused as soon as the bank file shows it, without waiting for the
-/// rest.
+/// An archive from a pipe is refused as soon as its first entries show that only Firedancer loads it, without waiting
+/// for the rest.
 #[test]
 fn a_piped_archive_is_refused_before_its_end() {
     let dir = temp_dir();

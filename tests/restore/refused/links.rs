@@ -1,4 +1,4 @@
-//! Links in place of directories, also to other file systems.
+//! Symbolic links in place of directories, some of them to other file systems.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -91,7 +91,7 @@ fn accepted_archives_have_the_right_state() {
             match try_restore(&[&archive], &ledger, CheckMode::State) {
                 Ok(report) => {
                     assert!(report.assurance.accounts_checked.is_some(), "{what}");
-                    assert!(is_good_ledger(&ledger), "{what}: restored, but not right");
+                    assert!(is_good_ledger(&ledger), "{what}: the restored ledger is not good");
                     accepted += 1;
                 }
                 Err(error) => {
@@ -103,7 +103,10 @@ fn accepted_archives_have_the_right_state() {
             fs::create_dir(&out).expect("made");
             match try_recompress(&archive, &out, RecordLayout::Verbatim, CheckMode::State) {
                 Ok(report) => {
-                    assert!(is_good_archive(&report.archive.path.expect("a file")), "{what}: recompressed, not right")
+                    assert!(
+                        is_good_archive(&report.archive.path.expect("a file")),
+                        "{what}: the new archive is not good"
+                    )
                 }
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
@@ -115,15 +118,11 @@ fn accepted_archives_have_the_right_state() {
     }
 }
 
-fn write_zstd(entries: &[TarEntry], path: &Path) {
-    fs::write(path, zstd::stream::encode_all(make_tar(entries).as_slice(), 1).expect("compresses")).expect("written");
-}
-
 /// Asserts that both commands refuse an archive with an error that contains `text`, and leave no files.
 fn assert_both_refuse(entries: &[TarEntry], chain: &str, text: &str) {
     let dir = temp_dir();
     let archive = dir.path().join(name(&full_of(chain)));
-    write_zstd(entries, &archive);
+    write_archive(&archive, entries);
     let ledger = dir.path().join("ledger");
     let restored = try_restore(&[&archive], &ledger, CheckMode::State).expect_err("refused").to_string();
     assert!(restored.contains(text), "{chain}: {text} in {restored}");
@@ -143,8 +142,8 @@ fn nth_storage(entries: &mut [TarEntry], number: usize) -> &mut TarEntry {
         .expect("a storage")
 }
 
-/// Archives of 4.4 and later have no storage map. Only the state check finds a storage that is
-/// missing, short or foreign.
+/// Archives of Agave 4.4 and later have no storage map. Only the state check finds a storage that is missing, short or
+/// foreign.
 #[test]
 fn missing_doubled_short_and_foreign_storages_are_refused() {
     let _turn = take_turn();
@@ -175,15 +174,13 @@ fn missing_doubled_short_and_foreign_storages_are_refused() {
 
         let mut foreign = original.clone();
         let other = entries(&full_of(AGAVE_4_2)).into_iter().find(|entry| entry.path == *last);
-        if let Some(other) = other {
-            nth_storage(&mut foreign, storages.len() - 1).content = other.content;
-            assert_both_refuse(&foreign, chain, "bank file");
-        }
+        nth_storage(&mut foreign, storages.len() - 1).content = other.expect("a storage of the same name").content;
+        assert_both_refuse(&foreign, chain, "bank file");
     }
 }
 
-/// Adds older versions of the newest storage's accounts to every older storage, so that a third of all
-/// records is superseded. Both commands accept the state, verbatim and clustered.
+/// Adds older versions of the newest storage's accounts to every older storage, so that at least 30 % of all records are
+/// superseded. Both commands accept the state, verbatim and clustered.
 #[test]
 fn superseded_records_are_subtracted() {
     let _turn = take_turn();
@@ -217,7 +214,7 @@ fn superseded_records_are_subtracted() {
     }
     let dir = temp_dir();
     let archive = dir.path().join(name(&full_of(AGAVE_4_4)));
-    write_zstd(&entries, &archive);
+    write_archive(&archive, &entries);
     let verified = verify(&Snapshot::archive(&archive), &verify_options(), &NoProgress).expect("verified");
     assert!(verified.ok, "{:?}", verified.failures);
     assert!(verified.counts.superseded * 10 >= verified.counts.records * 3, "{:?}", verified.counts);
@@ -261,8 +258,8 @@ fn a_pair_is_checked_as_one_state() {
     }
 }
 
-/// Checksums and an index do not prove the accounts: our own archives are checked like others,
-/// unless a flag says otherwise.
+/// Checksums and an index do not prove that the accounts are right, so archives of slotpress are checked like others,
+/// unless an option disables the check.
 #[test]
 fn checksums_and_an_index_do_not_suffice() {
     let _turn = take_turn();

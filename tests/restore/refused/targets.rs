@@ -1,5 +1,4 @@
-//! Archives and targets that cannot make up a ledger that boots are refused before anything is
-//! written.
+//! Archives and targets that cannot make up a ledger that boots are refused, and existing files stay unchanged.
 
 use std::fs;
 use std::io::Write;
@@ -15,15 +14,17 @@ fn assert_nothing_left(target: &Target) {
     assert_eq!(relative_paths(target.dir.path()), Vec::<String>::new());
 }
 
-fn assert_fails(command: &mut assert_cmd::Command, code: i32, texts: &[&str]) {
+/// Asserts that a command fails with this exit code and these texts. Returns its stderr.
+fn assert_fails(command: &mut assert_cmd::Command, code: i32, texts: &[&str]) -> String {
     let output = command.output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(output.stdout.is_empty(), "nothing on stdout");
     assert!(stderr.starts_with("error: "), "{stderr}");
     for text in texts {
-        assert!(stderr.contains(text), "{text:?} in {stderr}");
+        assert!(stderr.contains(text), "{text:?} is not in: {stderr}");
     }
+    stderr
 }
 
 #[test]
@@ -93,7 +94,8 @@ fn an_archive_with_a_wrong_name_is_refused() {
     }
 }
 
-/// The mount point of a disk that is not mounted is missing, and is not created on the disk above.
+/// If a disk is not mounted, its mount point may be missing. It is not made, because the files would then be on the wrong
+/// disk.
 #[test]
 fn directories_of_unmounted_disks_are_not_made() {
     let target = Target::new(0);
@@ -109,7 +111,6 @@ fn directories_of_unmounted_disks_are_not_made() {
     }
 }
 
-/// Existing files stay unchanged.
 #[test]
 fn a_target_that_holds_a_state_is_refused() {
     let full = fixture(FULL_26);
@@ -125,7 +126,7 @@ fn a_target_that_holds_a_state_is_refused() {
     }
 }
 
-/// The refusal names what to remove.
+/// The error names old states that could be removed.
 #[test]
 fn a_lack_of_room_names_old_states() {
     needs!("sys_admin", "mount", "umount");
@@ -157,7 +158,7 @@ fn a_lack_of_room_names_old_states() {
     assert!(tree(&target) == before);
 }
 
-/// Such archives are refused before anything is written, even if they come from a pipe.
+/// Such archives are refused even if they come from a pipe.
 #[test]
 fn compressions_that_agave_does_not_read_are_refused() {
     let dir = temp_dir();
@@ -202,7 +203,7 @@ fn a_ledger_whose_lock_is_held_is_refused() {
     target.restore(&[&fixture(FULL_26)]);
 }
 
-/// The message about another slotpress does not ask to stop a validator.
+/// If another slotpress uses the ledger, the error does not speak of a validator.
 #[test]
 fn a_ledger_that_another_slotpress_restores_is_refused() {
     let target = Target::new(0);
@@ -217,13 +218,14 @@ fn a_ledger_that_another_slotpress_restores_is_refused() {
     other.stdin.as_mut().expect("a pipe").write_all(&bytes[..bytes.len() / 2]).expect("written");
     wait_for("the target to be locked", is_begun);
     let words = ["is in use", "held by slotpress (process ", "hint: wait until it is done"];
-    assert_fails(&mut target.command(&[&fixture(FULL_26)]), 1, &words);
+    let stderr = assert_fails(&mut target.command(&[&fixture(FULL_26)]), 1, &words);
+    assert!(!stderr.contains("validator"), "{stderr}");
     drop(other.stdin.take());
     assert!(!other.wait().expect("ends").success(), "half an archive");
 }
 
 #[test]
-fn accounts_paths_that_a_validator_refuses_are_refused() {
+fn overlapping_directories_are_refused() {
     let full = fixture(FULL_26);
     let target = Target::new(0);
     let mut same = target.command(&[&full]);
@@ -247,12 +249,12 @@ fn accounts_paths_that_a_validator_refuses_are_refused() {
 /// the same length.
 #[test]
 fn another_archive_of_the_same_name_is_not_replaced() {
-    for change_length in [false, true] {
+    for is_longer in [false, true] {
         let target = Target::new(0);
         fs::create_dir(&target.ledger).expect("made");
         let mut other = fs::read(fixture(FULL_26)).expect("read");
         other[1000] ^= 1;
-        if change_length {
+        if is_longer {
             other.push(0);
         }
         fs::write(target.ledger.join(FULL_26), &other).expect("written");
@@ -270,8 +272,8 @@ fn a_ledger_of_another_chain_is_refused() {
     let genesis = |chain: &str| fs::read(fixture_of(chain, "genesis.bin")).expect("a genesis");
     for (number, chain) in chains.into_iter().enumerate() {
         let own_genesis = genesis(chain);
-        // The epoch schedule is the last field but one, before the kind of cluster: it begins with
-        // the slots per epoch, and ends with the first slot of full length.
+        // The epoch schedule is the last field but one; the kind of cluster follows. The schedule begins with the
+        // slots per epoch, and ends with the first slot of an epoch of full length.
         let schedule = own_genesis.len() - 4 - 33;
         let altered = [schedule, own_genesis.len() - 5].map(|offset| {
             let mut altered = own_genesis.clone();

@@ -22,7 +22,7 @@ fn a_failed_restore_leaves_nothing_new() {
     assert_eq!(relative_paths(dir.path()), ["damaged.tar.zst", "genesis.bin", "ledger.lock"]);
 }
 
-/// The disk takes all bytes, and fails when they are written back.
+/// The disk accepts all bytes, and fails when they are written back.
 #[test]
 fn errors_of_writeback_are_reported() {
     needs!("strace");

@@ -13,10 +13,10 @@ use crate::common::*;
 /// Number of tries: on a busy machine, two programs started together may run one after another.
 const ROUNDS_MAX: usize = 60;
 
-/// Makes an archive large enough to take a moment to restore.
+/// Returns an archive, made once, that takes a moment to restore.
 fn large_archive() -> &'static Path {
-    static SETUP: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = SETUP.get_or_init(|| {
+    static ARCHIVE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = ARCHIVE.get_or_init(|| {
         let dir = temp_dir();
         let ledger = dir.path().join("synth");
         synthetic_ledger(&ledger, 24 << 20, 300);
@@ -32,7 +32,8 @@ fn count_files(dir: &Path) -> usize {
     entries.map(|entry| if entry.path().is_dir() { count_files(&entry.path()) } else { 1 }).sum()
 }
 
-/// Runs two restores at the same time. The second begins when `dir` has this number of files.
+/// Runs two restores at the same time. The second begins once `dir` has this number of files, or the first
+/// has ended.
 fn restore_both(arguments: [&[&str]; 2], dir: &Path, files: usize) -> [Output; 2] {
     let [first, second] = arguments.map(|arguments| {
         let mut command = program(&["restore", text(large_archive())]);
@@ -77,10 +78,10 @@ fn two_restores_into_one_accounts_path_exclude_each_other() {
                 assert_complete(ledger, &accounts);
                 continue;
             }
-            // If the second began after the other had ended, the state exists.
+            // If the second restore began after the first had ended, the state exists.
             assert!(code == Some(1) || code == Some(5) && stderr.contains("already exists"), "{code:?}: {stderr}");
             refused += usize::from(stderr.contains(&format!("{} is in use", accounts.display())));
-            assert!(!ledger.exists(), "what was made for the refused one is gone: {stderr}");
+            assert!(!ledger.exists(), "the refused restore left a ledger: {stderr}");
         }
         assert_eq!(complete, 1, "{}", outputs.map(|output| code_and_stderr(&output).1).join("\n"));
         assert!(!relative_paths(dir.path()).iter().any(|name| name.contains("slotpress-partial")));
@@ -99,9 +100,9 @@ fn distinct_targets_run_side_by_side() {
     }
 }
 
-/// Files of a dead run are removed; files with such names that are locked stay.
+/// Directories that a dead run left are removed. Those that are locked stay.
 #[test]
-fn only_files_of_dead_runs_are_removed() {
+fn only_directories_of_dead_runs_are_removed() {
     let dir = temp_dir();
     let dead = dir.path().join("accounts/slotpress-partial-run-dead");
     let live = dir.path().join("accounts/slotpress-partial-run-live");

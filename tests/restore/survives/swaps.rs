@@ -35,7 +35,7 @@ fn links_in_place_of_directories_are_not_followed() {
     assert!(swaps > RUNS, "nothing was swapped: {swaps}");
 }
 
-/// The directory of bank snapshots is replaced after the files were written into it.
+/// The directory of bank snapshots is replaced while the archive is still arriving.
 #[test]
 fn a_swapped_bank_snapshots_directory_is_an_error() {
     use std::io::Write;

@@ -4,10 +4,10 @@ use crate::common::screen::run_to_text;
 use crate::common::*;
 use crate::publish::setup::Setup;
 
-/// The ledger is restored from a pair of Agave 4.2. Every command accepts its full archive, and its
-/// incremental archive together with the pair's full one.
+/// The ledger is restored from a pair of Agave 4.2, and archived. Commands accept its full archive, and its incremental
+/// archive together with the pair's full one. `publish` publishes the full archive.
 #[test]
-fn every_command_accepts_archives_of_a_restored_ledger() {
+fn commands_accept_archives_of_a_restored_ledger() {
     let dir = temp_dir();
     let path = |name: &str| text(&dir.path().join(name)).to_string();
     let assert_succeeds = |arguments: &[&str]| {
@@ -16,9 +16,9 @@ fn every_command_accepts_archives_of_a_restored_ledger() {
     };
     let [old_full, old_incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
     assert_succeeds(&["restore", text(&old_full), text(&old_incremental), "--ledger", &path("ledger")]);
-    let stage = Setup::new(&[]);
+    let publisher = Setup::new(&[]);
     let ledger = dir.path().join("ledger");
-    let out = stage.snapshots();
+    let out = publisher.snapshots();
     let full = archive(&ledger, &out, &["--verify"]);
     let on_old = archive(&ledger, dir.path(), &["--base-slot", "26", "--verify"]);
     for pair in [&[text(&full)][..], &[text(&old_full), text(&on_old)]] {
@@ -29,6 +29,6 @@ fn every_command_accepts_archives_of_a_restored_ledger() {
         assert_succeeds(&[&["recompress", "-o", &made], pair].concat());
         assert_succeeds(&[&["restore", "--ledger", &format!("{made}/ledger")], pair].concat());
     }
-    stage.publish_once(&[]);
-    assert_eq!(stage.published(), [name(&full)]);
+    publisher.publish_once(&[]);
+    assert_eq!(publisher.published(), [name(&full)]);
 }

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 
-/// The printed lines that start a validator work in any directory.
+/// The printed paths are absolute and quoted, so the lines that start a validator work in any directory.
 #[test]
 fn restore_ends_with_lines_to_paste() {
     let dir = temp_dir();
