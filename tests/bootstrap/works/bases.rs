@@ -10,8 +10,8 @@ use crate::common::site::{ledger_tree, run_to_json};
 use crate::common::xfs::XfsDisk;
 use crate::common::*;
 
-/// Assumed length of a ledger, divided by that of its archives: `restore::MAINNET_RATIO`.
-const LEDGER_RATIO: u64 = 4;
+/// Assumed ratio of unpacked to compressed size, as in `slotpress::restore`.
+const MAINNET_RATIO: u64 = 4;
 
 /// The file system can clone the node's archive, so the plan needs no space for a copy.
 #[test]
@@ -28,7 +28,7 @@ fn a_plan_needs_no_space_for_a_clone() {
     let old_bytes = length(&base);
     let rebased_bytes = length(&mirror.server.path(&mirror.rebased_name));
     let needed = output.line("bootstrap_plan")["space"][0]["needed_bytes"].as_u64();
-    assert_eq!(needed, Some(LEDGER_RATIO * (old_bytes + rebased_bytes) + rebased_bytes), "{output:?}");
+    assert_eq!(needed, Some(MAINNET_RATIO * (old_bytes + rebased_bytes) + rebased_bytes), "{output:?}");
 }
 
 /// The old archive is in the snapshots directory, in the subdirectory `remote`, or elsewhere. Only the
