@@ -215,7 +215,7 @@ impl Error {
                 "raise the limit on the length of files (ulimit -f, LimitFSIZE= of the service), or choose a file system without one",
             ),
             io::ErrorKind::PermissionDenied => Some("run as the user that owns the files, usually the validator's"),
-            io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a file system that can be written"),
+            io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a writable file system"),
             _ => None,
         };
         let message = format!("cannot {action} {}: {}", path.escaped(), text_without_code(error));

@@ -1,5 +1,5 @@
-//! Advice that several places add to errors. It names flags of the program, which omits advice about flags
-//! that the running command does not have.
+//! Advice for errors. If advice names a flag that the running command does not have, the program omits that
+//! advice.
 
 pub const ALLOW_PRIVATE: &str = "--allow-private lets servers refer to private addresses; without it, only a source that you name may have a private address";
 pub const PASS_BASE: &str = "if it is an incremental archive, pass its full archive with --base";

@@ -130,8 +130,7 @@ impl KeptDir {
     /// # Errors
     /// The disk fails.
     pub fn stat(&self) -> Result<FileStat> {
-        let stat = rustix::fs::fstat(&self.dir).or_path("read", &self.path)?;
-        Ok(stat.into())
+        Ok(rustix::fs::fstat(&self.dir).or_path("read", &self.path)?.into())
     }
 
     /// True if this directory is `ancestor`, or is below it.

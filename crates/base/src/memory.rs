@@ -40,8 +40,8 @@ pub fn tightest_limit() -> Option<MemoryLimit> {
         Some(MemoryLimit { name, left_bytes })
     };
     let limits = [
-        resource_limit(Resource::As, "VmSize:", "the limit of address space (ulimit -v)"),
-        resource_limit(Resource::Data, "VmData:", "the limit of data (ulimit -d)"),
+        resource_limit(Resource::As, "VmSize:", "the address space limit (ulimit -v)"),
+        resource_limit(Resource::Data, "VmData:", "the data limit (ulimit -d)"),
         tightest_group_limit(Path::new("/")),
     ];
     limits.into_iter().flatten().min_by_key(|limit| limit.left_bytes)
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn control_groups_without_a_limit_do_not_count() {
+    fn control_groups_without_a_limit_are_ignored() {
         assert_eq!(tightest_group_limit_with(&[]), None);
         let unlimited = [
             ("proc/self/cgroup", "4:memory:/a\n3:cpu:/b\n0::/a\n"),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_control_group_counts() {
+    fn the_tightest_limit_of_all_control_groups_is_found() {
         let service = [
             ("proc/self/cgroup", "0::/system.slice/slotpress.service\n"),
             ("sys/fs/cgroup/system.slice/slotpress.service/memory.max", "10000\n"),

@@ -159,20 +159,20 @@ mod tests {
 
     #[test]
     fn panics_end_the_run() {
-        for place in 0..4 {
+        for place in ["items", "new_worker", "worker", "on_result"] {
             for (at, workers) in [(0u64, 1usize), (0, 4), (7, 2), (7, 4), (99, 3)] {
                 let items =
-                    (0..100u64).map(|item| if item == at && place == 0 { panic!("it breaks") } else { Ok(item) });
+                    (0..100u64).map(|item| if item == at && place == "items" { panic!("it breaks") } else { Ok(item) });
                 let new_worker = || -> Result<_> {
-                    assert!(place != 1, "it breaks");
+                    assert!(place != "new_worker", "it breaks");
                     Ok(
                         |item: u64, _: &mut Vec<u8>| {
-                            if item == at && place == 2 { panic!("it breaks") } else { Ok(item) }
+                            if item == at && place == "worker" { panic!("it breaks") } else { Ok(item) }
                         },
                     )
                 };
                 let error = run_in_order(items, workers, &new_worker, &NoProgress, &mut |_, item| {
-                    assert!(item != at || place != 3, "it breaks");
+                    assert!(item != at || place != "on_result", "it breaks");
                     Ok(())
                 })
                 .expect_err("an error");
@@ -196,16 +196,19 @@ mod tests {
 
         /// An error in the items, in a worker or in the consumer ends the run, wherever it is.
         #[test]
-        fn errors_end_the_run(at in 0u64..60, place in 0u8..3, workers in 1usize..5) {
-            let items = (0..100u64).map(|item| match place {
-                0 if item == at => Err(Error::failed("bad item")),
-                1 if item == at => Ok(1_000),
+        fn errors_end_the_run(
+            at in 0u64..60,
+            expected in prop::sample::select(&["bad item", "item 1000", "bad result"][..]),
+            workers in 1usize..5,
+        ) {
+            let items = (0..100u64).map(|item| match expected {
+                "bad item" if item == at => Err(Error::failed("bad item")),
+                "item 1000" if item == at => Ok(1_000),
                 _ => Ok(item),
             });
             let result = run_in_order(items, workers, &new_doubling_worker, &NoProgress, &mut |_, value| {
-                if place == 2 && value == at * 2 { Err(Error::failed("bad result")) } else { Ok(()) }
+                if expected == "bad result" && value == at * 2 { Err(Error::failed("bad result")) } else { Ok(()) }
             });
-            let expected = ["bad item", "item 1000", "bad result"][usize::from(place)];
             prop_assert_eq!(result.expect_err("an error").to_string(), expected);
         }
     }

@@ -39,7 +39,7 @@ pub fn panic_error(payload: &(dyn Any + Send)) -> Error {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS_MAX).collect();
     let place = PANIC_PLACE.take().map(|place| format!(" at {place}")).unwrap_or_default();
     Error::failed(format!("slotpress has a bug: it panicked{place}: {line}"))
-        .with_hint("report it, with the command and the output with RUST_BACKTRACE=1")
+        .with_hint("report it, with the command and what it prints if RUST_BACKTRACE=1 is set")
 }
 
 thread_local! {

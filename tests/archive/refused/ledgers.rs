@@ -138,12 +138,12 @@ fn unknown_layouts_are_refused() {
         (
             "6.0.0",
             1,
-            "6.0.0: slotpress knows the layouts of Agave up to 4.5, which are 2.x, 3.x, 4.0 and 5.0\nhint: look for a newer",
+            "6.0.0, but slotpress knows only the layouts of Agave up to 4.5 (2.x, 3.x, 4.0, 5.0)\nhint: look for a newer",
         ),
         (
             "5.1.0",
             1,
-            "5.1.0: slotpress knows the layouts of Agave up to 4.5, which are 2.x, 3.x, 4.0 and 5.0\nhint: look for a newer",
+            "5.1.0, but slotpress knows only the layouts of Agave up to 4.5 (2.x, 3.x, 4.0, 5.0)\nhint: look for a newer",
         ),
         // A list of version 3 is not valid as one of version 5.
         ("5.0.0", 3, "the storages list "),

@@ -96,7 +96,7 @@ fn plans_beyond_memory_limits_are_refused() {
         command.arg(limit).arg(slotpress_path()).args(&arguments).args(["--threads", "2"]).stdin(Stdio::null());
         let (code, stderr) = run_command(&mut command);
         assert_eq!(code, Some(1), "{limit} {arguments:?}: {stderr}");
-        assert!(stderr.contains("not enough memory: the limit of data (ulimit -d) leaves"), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("not enough memory: the data limit (ulimit -d) leaves"), "{arguments:?}: {stderr}");
     }
 }
 

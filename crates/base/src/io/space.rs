@@ -91,10 +91,10 @@ impl SpaceWatch {
             return Ok(());
         }
         Err(no_space_error(format!(
-            "the disk is nearly full: {} are left on the file system of {}, or of another path that is written, and {} \
-             must stay free",
-            quantity::bytes(free_bytes),
+            "the disk is nearly full: the file system of {}, or of another output path, has {} left, and {} must stay \
+             free",
             dir.escaped(),
+            quantity::bytes(free_bytes),
             quantity::bytes(reserved_bytes)
         )))
     }

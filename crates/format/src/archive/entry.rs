@@ -125,10 +125,7 @@ impl Entry {
         let (type_flags, bytes_max) = if kind.is_dir() { (&b"5"[..], 0) } else { (&b"0\0"[..], ENTRY_BYTES_MAX) };
         let type_flag = header.entry_type().as_byte();
         if !type_flags.contains(&type_flag) {
-            return Err(entry_error(&format!(
-                "has type {:?}, which no entry with this path has",
-                char::from(type_flag)
-            )));
+            return Err(entry_error(&format!("has the wrong type {:?}", char::from(type_flag))));
         }
         let has_split_path = header.as_ustar().is_some_and(|header| header.prefix.first() != Some(&0));
         if has_split_path || array_at::<MAGIC_AT, 5, _>(block) != *b"ustar" {
@@ -137,7 +134,7 @@ impl Entry {
         match header.entry_size() {
             Ok(content_bytes) if content_bytes <= bytes_max => Ok(Self { kind, content_bytes }),
             Ok(content_bytes) => Err(entry_error(&format!("claims {content_bytes} bytes"))),
-            Err(_) => Err(entry_error("has no size")),
+            Err(_) => Err(entry_error("has an invalid size")),
         }
     }
 }
@@ -278,9 +275,9 @@ mod tests {
         assert_eq!(error_of("version", b'0', ENTRY_BYTES_MAX), "");
         assert!(error_of("version", b'0', ENTRY_BYTES_MAX + 1).contains("claims"));
         assert!(error_of("snapshots/", b'5', 1).contains("claims"));
-        assert!(error_of("snapshots/", b'0', 0).contains("has type"));
+        assert!(error_of("snapshots/", b'0', 0).contains("wrong type"));
         for type_flag in [b'1', b'2', b'5', b'L', b'K', b'x', b'g', b'S', b'3', b'7'] {
-            assert!(error_of("version", type_flag, 0).contains("has type"), "{:?}", char::from(type_flag));
+            assert!(error_of("version", type_flag, 0).contains("wrong type"), "{:?}", char::from(type_flag));
         }
         assert!(error_of("a\nb", b'0', 0).contains("the entry \"ab\" has no place"));
     }

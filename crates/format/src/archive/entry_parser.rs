@@ -330,7 +330,7 @@ mod tests {
         }
 
         #[test]
-        fn a_stream_that_is_cut_off_anywhere_is_refused(contents in any_contents(), end in any::<prop::sample::Index>()) {
+        fn truncated_streams_are_refused(contents in any_contents(), end in any::<prop::sample::Index>()) {
             let tar = tar_of_storages(&contents);
             let mut parser = EntryParser::default();
             parser.feed(&tar[..end.index(tar.len())], &mut |_| Ok(())).expect("a good beginning");

@@ -12,7 +12,7 @@ pub const GENESIS_FILE_NAME: &str = "genesis.bin";
 /// Limit on the length of `genesis.bin`, and of the archive. Agave unpacks at most 10 MiB.
 pub const GENESIS_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// Limit on the entries that are searched for `genesis.bin`.
+/// Limit on the entries that are searched for `genesis.bin`, which Agave archives first.
 const ENTRIES_SEARCHED_MAX: usize = 8;
 
 /// Extracts `genesis.bin` from the first entries. It may be a GNU sparse file, as in Agave

@@ -194,7 +194,7 @@ mod tests {
 
         /// A damaged index is refused or ignored, unless its content stays the same.
         #[test]
-        fn a_damaged_index_never_has_other_content(index in any_index(), at in any::<prop::sample::Index>(), flip in 1u8..) {
+        fn a_damaged_index_never_yields_other_content(index in any_index(), at in any::<prop::sample::Index>(), flip in 1u8..) {
             let mut frame = index.to_frame().expect("small");
             let at = at.index(frame.len());
             frame[at] ^= flip;

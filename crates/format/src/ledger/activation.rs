@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Lamports in effect, taking effect, and losing effect in an epoch: of one delegation, or of all
-/// delegations of the cluster. Stake that loses effect is still in effect.
+/// delegations of the cluster. Stake that is losing effect also counts as effective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StakeActivation {
     pub effective: u64,
@@ -21,8 +21,8 @@ pub type StakeHistory = BTreeMap<u64, StakeActivation>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelegatedStake {
     pub lamports: u64,
-    /// Epoch in which the stake was delegated. `u64::MAX` for a delegation of the genesis, which is
-    /// effective at once.
+    /// Epoch in which the stake was delegated. `u64::MAX` for a delegation from the genesis, which
+    /// is effective at once.
     pub activation_epoch: u64,
     /// Epoch in which the end of the delegation was requested; `u64::MAX` if it was not.
     pub deactivation_epoch: u64,
@@ -44,11 +44,11 @@ const RATE_REDUCED: u128 = 900;
 const RATE_UNIT: u128 = 10_000;
 
 impl StakeRules {
-    /// Returns the lamports of a delegation that are still unchanged in epoch `epochs.end`, if the change began
-    /// in epoch `epochs.start`. An empty range counts as one epoch. In each epoch, the cluster's change is
-    /// limited to a share of its stake in the epoch before. The delegation changes by its part of this change,
-    /// and at least by a lamport. `changing_stake` selects the stake of the cluster that changes in the same
-    /// direction.
+    /// Returns how many lamports of a delegation have not changed by epoch `epochs.end`, if the change began in
+    /// epoch `epochs.start`. At least one epoch passes, even if the range is empty. In each epoch, the cluster's
+    /// change is limited to a share of its effective stake in the epoch before. The delegation changes by a
+    /// proportional part of this change, and by at least one lamport. `changing_stake` selects the cluster's
+    /// stake that changes in the same direction.
     fn unchanged_lamports(
         &self,
         mut lamports: u64,

@@ -6,10 +6,10 @@
 //! unpacked archive.
 
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, EscapePath, IoContext, Result, hint, open_file, read_at_most};
+use slotpress_base::{Error, EscapePath, IoContext, Result, hint, one_line, open_file, read_at_most};
 
 use crate::ledger::storages::{APPEND_VEC_ENDINGS, ListedStorage, MissingFile, list_roots, stat_listed};
 use crate::{
@@ -162,30 +162,23 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
     };
     let version = read_version(&snapshot.version)?;
     if !is_known_version(&version) {
-        return Err(Error::damaged(format!(
-            "{} says snapshot version {:?}; slotpress knows {SNAPSHOT_VERSION}",
-            snapshot.version.escaped(),
-            slotpress_base::text::one_line(String::from_utf8_lossy(&version).trim())
-        ))
-        .with_hint(hint::NEWER_LAYOUT));
+        let path = snapshot.version.escaped();
+        let version = one_line(String::from_utf8_lossy(&version).trim());
+        let message = format!("{path} says snapshot version {version:?}, but slotpress knows only {SNAPSHOT_VERSION}");
+        return Err(Error::damaged(message).with_hint(hint::NEWER_LAYOUT));
     }
     snapshot.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
-    let mut neighbors = snapshot.storages.iter().zip(snapshot.storages.iter().skip(1));
-    if let Some((first, second)) = neighbors.find(|(first, second)| first.slot == second.slot) {
-        return Err(Error::damaged(format!(
-            "slot {} has two storages, {} and {}; a snapshot has one per slot",
-            first.slot, first.id, second.id
-        ))
-        .with_hint(COPY_AGAIN_HINT));
+    let mut by_slot = snapshot.storages.chunk_by(|first, second| first.slot == second.slot);
+    if let Some([first, second, ..]) = by_slot.find(|storages| storages.len() > 1) {
+        let StorageFile { slot, id, .. } = first;
+        let message = format!("slot {slot} has two storages, {id} and {}; a snapshot has one per slot", second.id);
+        return Err(Error::damaged(message).with_hint(COPY_AGAIN_HINT));
     }
-    if let Some(newest) = snapshot.storages.last()
-        && newest.slot > snapshot.slot
+    if let Some(StorageFile { slot, id, .. }) = snapshot.storages.last()
+        && *slot > snapshot.slot
     {
-        return Err(Error::damaged(format!(
-            "storage {}.{} is newer than the bank snapshot of slot {}",
-            newest.slot, newest.id, snapshot.slot
-        ))
-        .with_hint(COPY_AGAIN_HINT));
+        let message = format!("storage {slot}.{id} is newer than the bank snapshot at slot {}", snapshot.slot);
+        return Err(Error::damaged(message).with_hint(COPY_AGAIN_HINT));
     }
     Ok(snapshot)
 }
@@ -264,18 +257,16 @@ fn find_complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
     if let Some(slot) = slot
         && !slots.contains(&slot)
     {
-        return Err(Error::failed(format!(
-            "there is no bank snapshot {}",
-            bank_snapshot_dir(snapshots_dir, slot).escaped()
-        ))
-        .with_hint(format!("bank snapshots there: {}", format_slots(&slots))));
+        let dir = bank_snapshot_dir(snapshots_dir, slot).escaped();
+        return Err(Error::failed(format!("there is no bank snapshot {dir}"))
+            .with_hint(format!("bank snapshots there: {}", format_slots(&slots))));
     }
     if slots.is_empty() {
-        return Err(Error::failed(format!(
-            "{} holds no bank snapshot: its snapshots/ is empty or missing",
-            snapshots_dir.escaped()
-        ))
-        .with_hint("pass the validator's ledger directory; if the validator runs with --snapshots, pass that too"));
+        let dir = snapshots_dir.escaped();
+        return Err(Error::failed(format!("{dir} holds no bank snapshot: its snapshots/ is empty or missing"))
+            .with_hint(
+                "pass the validator's ledger directory; if the validator runs with --snapshots, pass that too",
+            ));
     }
     let candidates = slot.map_or(slots, |slot| vec![slot]);
     for slot in &candidates {
@@ -292,8 +283,12 @@ fn find_complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
 }
 
 fn read_layout(path: &Path) -> Result<Layout> {
-    let version = read_short_file(path)?;
+    /// More bytes than any version has.
+    const VERSION_FILE_BYTES_MAX: u64 = 64;
+    let version = read_at_most(open_file(path)?, VERSION_FILE_BYTES_MAX, path)?;
+    let version = String::from_utf8_lossy(&version);
     let version = version.trim();
+    let path = path.escaped();
     let mut numbers = version.split('.').map(parse_number);
     // Agave promises no compatibility within 4.x and 5.x: the next minor version may differ in
     // any way.
@@ -302,13 +297,11 @@ fn read_layout(path: &Path) -> Result<Layout> {
         (Some(2), _) => Ok(Layout::HardLinks),
         (Some(4..=5), Some(0)) => Ok(Layout::TaggedList),
         (Some(4..), _) => Err(Error::failed(format!(
-            "{} says {version}: slotpress knows the layouts of Agave up to 4.5, which are 2.x, 3.x, 4.0 and 5.0",
-            path.escaped()
+            "{path} says {version}, but slotpress knows only the layouts of Agave up to 4.5 (2.x, 3.x, 4.0, 5.0)"
         ))
         .with_hint(hint::NEWER_LAYOUT)),
         _ => Err(Error::failed(format!(
-            "{} says {version:?}, which is not a layout that slotpress knows (2.x, 3.x, 4.0, 5.0)",
-            path.escaped()
+            "{path} says {version:?}, which is not a layout that slotpress knows (2.x, 3.x, 4.0, 5.0)"
         ))
         .with_hint("recompress the validator's own archives")),
     }
@@ -369,7 +362,7 @@ fn open_hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Ve
         let links_in = |accounts: PathBuf| accounts.join("snapshot").join(slot.to_string());
         targets = paths.accounts_dirs().into_iter().map(links_in).collect();
     }
-    targets.into_iter().map(|dir| open_root(dir, ": the hard links of the storages")).collect()
+    targets.into_iter().map(|dir| open_root(dir, ", but should contain hard links to the storages")).collect()
 }
 
 fn require_path(path: PathBuf) -> Result<PathBuf> {
@@ -392,13 +385,6 @@ fn metadata(path: &Path) -> Result<Option<fs::Metadata>> {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(Error::io("read", path, &error)),
     }
-}
-
-/// Reads at most 64 bytes of a file that should be short, such as a version.
-fn read_short_file(path: &Path) -> Result<String> {
-    let mut text = String::new();
-    slotpress_base::files::open_file(path)?.take(64).read_to_string(&mut text).or_path("read", path)?;
-    Ok(text)
 }
 
 fn format_slots(slots: &[u64]) -> String {

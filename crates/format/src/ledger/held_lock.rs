@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use slotpress_base::text::escape;
 
-/// Limit on the length of a line. The rest of a longer line is parsed as another line.
+/// Limit on the length of a line, which bounds memory. The rest of a longer line is parsed as another line.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use slotpress_base::{Error, IoContext, Result, array_at, hint, prefix_mut, range_bytes, to_usize, u32_at, u64_at};
+use slotpress_base::{
+    Error, IoContext, Result, array_at, hint, open_file, prefix_mut, range_bytes, to_usize, u32_at, u64_at,
+};
 
 use crate::ledger::record::{align8, record_bytes};
 use crate::ledger::split::META_ALIGNMENT;
@@ -107,7 +109,7 @@ pub fn parse_tagged_storages_list<R: BufRead>(reader: FieldReader<R>) -> Result<
             1 if reader.flag("a split storage")? => SPLIT_WITH_DATA_ENDINGS,
             1 => SPLIT_ENDINGS,
             kind => {
-                let why = format!("a storage of kind {kind}, but slotpress knows only kinds 0 and 1");
+                let why = format!("a storage of kind {kind}; slotpress knows only 0 and 1");
                 return Err(reader.damage_error(why).with_hint(hint::NEWER_LAYOUT));
             }
         };
@@ -218,7 +220,7 @@ pub struct ObsoleteLists {
 
 impl ObsoleteLists {
     pub fn open(path: PathBuf, format: ObsoleteFormat) -> Result<Self> {
-        Ok(Self { file: slotpress_base::files::open_file(&path)?, path, format })
+        Ok(Self { file: open_file(&path)?, path, format })
     }
 
     /// Reads a storage's obsolete records, sorted by offset.

@@ -1,4 +1,4 @@
-//! Parses accounts of the loaders. A loader owns programs and their code.
+//! Parses accounts of the loaders, which own programs and their code.
 
 use sha2::{Digest, Sha256};
 

@@ -80,9 +80,8 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
     // For a pipe or a directory, the error of `open` would not say what is wrong.
     let stat = rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty());
     if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile) {
-        return Err(Error::failed(format!("{} is not a file", path.escaped())).with_hint(
-            "a validator creates ledger.lock as an empty file: find out what created this one, and remove it",
-        ));
+        return Err(Error::failed(format!("{} is not a file", path.escaped()))
+            .with_hint("a validator creates an empty ledger.lock: find out what created this one, and remove it"));
     }
     match open(OFlags::WRONLY | OFlags::NONBLOCK) {
         // Even if this mount is read-only, a validator may hold the lock through another mount.

@@ -78,13 +78,11 @@ pub struct RecordWalker {
 }
 
 impl RecordWalker {
+    /// Prepares for another storage. Keeps the buffer.
     pub fn restart(&mut self) {
-        self.carried.clear();
-        self.offset_bytes = 0;
-        self.skip_bytes = 0;
-        self.is_over = false;
-        self.end_mark = None;
-        self.has_stored_hash = false;
+        let mut carried = std::mem::take(&mut self.carried);
+        carried.clear();
+        *self = Self { carried, ..Self::default() };
     }
 
     pub fn feed(&mut self, mut bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {

@@ -125,14 +125,10 @@ pub fn check_data_header(
     if header[..32] != *pubkey {
         return Err(damage_error(offset, format_args!("data of a different account than in the .meta file")));
     }
-    let found_len = u32_at::<32, _>(header);
-    if found_len != data_len {
-        return Err(damage_error(
-            offset,
-            format_args!("{found_len} bytes of data, but the .meta file says {data_len}"),
-        ));
+    match u32_at::<32, _>(header) {
+        found if found == data_len => Ok(()),
+        found => Err(damage_error(offset, format_args!("{found} bytes of data, but the .meta file says {data_len}"))),
     }
-    Ok(())
 }
 
 /// Fills a buffer from an offset of a file.
@@ -209,10 +205,8 @@ impl<'a> MetaWalk<'a> {
     /// Checks the offset of an account's data in the `.data` file, and remembers where the data ends.
     fn check_data_offset(&mut self, offset: u64, data_offset: u64, data_len: u32) -> Result<()> {
         let Some(data_bytes) = self.range.data_bytes else {
-            return Err(damage_error(
-                offset,
-                format_args!("{data_len} bytes of data, but the storage has no .data file"),
-            ));
+            let why = format_args!("{data_len} bytes of data, but the storage has no .data file");
+            return Err(damage_error(offset, why));
         };
         let end = data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(u64::from(data_len));
         let why = if !data_offset.is_multiple_of(DATA_ALIGNMENT) {

@@ -103,6 +103,7 @@ impl LaneAccumulator {
 struct AccountGroup {
     blocks: usize,
     width: usize,
+    /// Flags of the first and of the last block.
     flags: [u32; 2],
     /// Adjacent messages, each padded with zeros to whole blocks. Empty before the first account. All
     /// messages are moved into the lanes at once: moving one alone would touch a cache line for each word.

@@ -116,9 +116,7 @@ impl LatticeHash {
         }
         let mut bytes = [0; LATTICE_HASH_BYTES];
         account.fill_extended_hash(&mut bytes);
-        for (element, pair) in self.0.iter_mut().zip(bytes.chunks_exact(2)) {
-            *element = element.wrapping_add(u16::from_le_bytes([pair[0], pair[1]]));
-        }
+        self.add(&Self::from_bytes(&bytes));
     }
 
     pub fn add(&mut self, other: &Self) {
