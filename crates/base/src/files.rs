@@ -30,7 +30,7 @@ pub fn read_at_most(file: impl Read, bytes_max: u64, path: &Path) -> Result<Vec<
     Ok(bytes)
 }
 
-/// Returns the parent directory of a path, or `.` if the path has none, as a file name alone.
+/// Returns the directory part of a path, or `.` if there is none.
 pub fn parent_dir(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -17,7 +17,7 @@ pub enum Stage {
     Archiving,
     /// Servers are asked for their archives.
     Asking,
-    /// A server is asked whether it has a newer incremental archive.
+    /// Sources are asked for the newest incremental archive.
     AskingForIncremental,
     /// A downloaded archive is checked.
     Checking,
@@ -37,7 +37,7 @@ pub enum Stage {
     MakingStorages,
     /// A disk or a server is measured.
     Measuring,
-    /// Bank snapshot and storages are found and listed.
+    /// A bank snapshot and its storages are found.
     Planning,
     /// The input, or a chosen part of it, is read.
     Reading,
@@ -49,7 +49,7 @@ pub enum Stage {
     Restoring,
     /// A part of the storages is compressed to estimate the result.
     Sampling,
-    /// Records of storages that must be split are read.
+    /// Split storages are read to compute the lengths of their archive entries.
     Scanning,
     /// An account is searched for.
     Searching,
@@ -65,7 +65,7 @@ pub enum Stage {
     Syncing,
     /// An archive or ledger is checked.
     Verifying,
-    /// The newest version of each account is visited.
+    /// All records of a state are visited.
     Visiting,
     /// Files of tables are written.
     Writing,
@@ -144,7 +144,7 @@ pub enum ProgressEvent<'a> {
     Arriving(Arriving<'a>),
     /// A line that says what is going to happen.
     Status(&'a str),
-    /// A detail of the plan, for verbose output.
+    /// A detail, for verbose output.
     Detail(&'a str),
     /// Something that the operator should know although the operation continues.
     Warning(&'a str),

@@ -163,7 +163,7 @@ impl Flushers {
 }
 
 impl Drop for Flushers {
-    /// Waits for the threads, so that none holds a file of a directory that is removed.
+    /// Waits for the threads, so that none has an open file in a directory that is then removed.
     fn drop(&mut self) {
         self.shared.wait_until_all_submitted();
     }

@@ -151,7 +151,7 @@ impl IoHint {
     pub fn open_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
         let cold = self.find_cold(file, range, file_bytes);
         let direct =
-            if cold.is_nearly_all { DirectFile::open_for_reading(file, range.end - range.start) } else { None };
+            if cold.covers_nearly_all { DirectFile::open_for_reading(file, range.end - range.start) } else { None };
         if direct.is_none() {
             cold.prefetch(file);
         }
@@ -161,7 +161,7 @@ impl IoHint {
     /// True if hardly any page of a range is in the page cache, as far as the kernel reports. Always
     /// false with [`None`](Self::None).
     pub fn is_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> bool {
-        self.find_cold(file, range, file_bytes).is_nearly_all
+        self.find_cold(file, range, file_bytes).covers_nearly_all
     }
 
     /// Records which pages of files are in the page cache; dropping the result drops all other pages of

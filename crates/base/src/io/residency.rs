@@ -23,7 +23,7 @@ pub struct ColdPages {
     /// True if hardly any page of the range was in the page cache. A few may be there because a header
     /// was read. They are ignored: if the rest were also read through the page cache, the kernel
     /// would read ahead, and later ranges would seem to be cached.
-    pub is_nearly_all: bool,
+    pub covers_nearly_all: bool,
 }
 
 impl ColdPages {
@@ -38,14 +38,14 @@ impl ColdPages {
         let outer = outer_pages(range, page_bytes);
         let pages = (inner.end - inner.start) / page_bytes;
         let runs = match cached_pages(file, &inner) {
-            Some(0) => return Self { runs: vec![outer], is_nearly_all: true },
+            Some(0) => return Self { runs: vec![outer], covers_nearly_all: true },
             Some(cached) if cached >= pages => return Self::default(),
             _ => cold_runs(file, &inner, page_bytes),
         };
         let cold_bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
-        let is_nearly_all =
+        let covers_nearly_all =
             cold_bytes > 0 && (pages * page_bytes - cold_bytes) * PAGES_PER_CACHED_PAGE_MIN <= pages * page_bytes;
-        Self { runs: widen(runs, &inner, &outer), is_nearly_all }
+        Self { runs: widen(runs, &inner, &outer), covers_nearly_all }
     }
 
     /// Asks the kernel to read these pages now. Turns read-ahead off, which would leave pages beyond the

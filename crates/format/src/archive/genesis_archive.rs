@@ -101,7 +101,10 @@ mod tests {
         };
         let genesis = unpack(&archive_of_sparse_genesis(b"00000000010\0")).expect("unpacked");
         assert_eq!(genesis, b"\0\0\0\0\0abc");
-        assert!(unpack(&archive_of_sparse_genesis(b"00000000011\0")).is_err(), "the length is not that of the parts");
+        assert!(
+            unpack(&archive_of_sparse_genesis(b"00000000011\0")).is_err(),
+            "the stated length differs from that of the parts"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Limits of each client, with the names that its source code uses. docs/snapshot-format.md#archive lists
-//! them, too. The rules that apply these limits are in `slotpress-read`.
+//! Limits of each client, which docs/snapshot-format.md#archive also lists. The rules that apply these
+//! limits are in `slotpress-read`.
 
 use crate::STORAGE_BYTES_MAX;
 

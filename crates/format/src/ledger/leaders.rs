@@ -28,8 +28,9 @@ pub fn compute_leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Op
     let mut seed = [0; 32];
     seed.first_chunk_mut::<8>()?.copy_from_slice(&epoch.to_le_bytes());
     let mut rng = ChaCha20Rng::from_seed(seed);
-    // Draws with a larger low half are repeated, because accepting them would favor some leaders.
-    let low_max = u64::MAX.wrapping_sub(u64::MAX.wrapping_sub(total_stake).wrapping_add(1).checked_rem(total_stake)?);
+    // Draws with a larger low half are repeated, because accepting them would favor some leaders. The limit
+    // leaves out 2^64 modulo the total stake.
+    let low_max = u64::MAX.wrapping_sub(total_stake.wrapping_neg().checked_rem(total_stake)?);
     let mut draw = || {
         loop {
             let product = u128::from(rng.next_u64()).wrapping_mul(u128::from(total_stake));

@@ -19,7 +19,7 @@ pub mod held_lock;
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
-    reason = "it parses nothing: it hashes accounts that were parsed, in arrays of fixed sizes, and is the hottest code of the crate"
+    reason = "it parses nothing: it hashes parsed accounts in arrays of fixed sizes, and is the hottest code of the crate"
 )]
 pub mod lattice;
 pub mod leaders;

@@ -69,6 +69,7 @@ pub struct RecordWalker {
     carried: Vec<u8>,
     /// Offset in the storage of `carried`, or of the next piece if nothing is carried.
     offset_bytes: u64,
+    /// Length of the last record's padding that is in the next piece.
     skip_bytes: u64,
     /// True if the walk has ended, because no further record can be found.
     is_over: bool,

@@ -144,6 +144,7 @@ pub struct MetaRange {
     pub start: u64,
     /// Offset from which entries are not needed.
     pub end: u64,
+    /// Number of bytes to read at a time.
     pub window_bytes: usize,
 }
 

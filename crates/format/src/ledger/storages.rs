@@ -172,13 +172,14 @@ pub fn stat_listed(
         let mut missing = MissingFile { slot, id, ending: first_ending };
         for (index, root) in roots.clone() {
             match stat_storage(root, index, listed)? {
-                StorageLookup::Found(found) if storage.replace(found).is_some() => {
+                StorageLookup::Found(_) if storage.is_some() => {
                     return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
                         .with_hint("pass only the accounts paths that the validator uses, each once"));
                 }
+                StorageLookup::Found(found) => storage = Some(found),
                 // The `.meta` file is in this directory, so only the `.data` file is missing.
                 StorageLookup::Missing(ending) if ending != first_ending => missing.ending = ending,
-                StorageLookup::Found(_) | StorageLookup::Missing(_) => {}
+                StorageLookup::Missing(_) => {}
             }
         }
         Ok(storage.ok_or(missing))

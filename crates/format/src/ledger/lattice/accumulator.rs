@@ -106,7 +106,7 @@ struct AccountGroup {
     /// Flags of the first and of the last block.
     flags: [u32; 2],
     /// Adjacent messages, each padded with zeros to whole blocks. Empty before the first account. All
-    /// messages are moved into the lanes at once: moving one alone would touch a cache line for each word.
+    /// messages are moved into the lanes together: moving one alone would touch a cache line for each word.
     messages: Vec<u8>,
     last_block_bytes: [u32; WIDTH_MAX],
     count: usize,

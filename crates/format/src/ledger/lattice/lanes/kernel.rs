@@ -77,8 +77,8 @@ macro_rules! kernel {
         /// Adds the extended output of each lane: the last compression, repeated for every counter.
         #[target_feature(enable = $feature)]
         fn add_output(chaining: &[$vector; 8], block: &Block, length: $vector, flags: u32, sums: &mut [Block]) {
-            // The counter is in the first column, so the first round changes the other columns in the same way
-            // in all blocks.
+            // The counter is in the first column, so in the first round, the other columns are the same for all
+            // blocks until the diagonals are mixed.
             let mut shared_state = state(chaining, length, flags);
             quarter_rounds!(shared_state, block, (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
             for (counter, sums) in (0..).zip(sums) {

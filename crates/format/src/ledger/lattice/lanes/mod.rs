@@ -2,9 +2,9 @@
 //! compressions.
 //!
 //! A [`Kernel`] hashes several accounts side by side, and sums the 32 blocks of their extended output in
-//! each lane. These blocks differ only in their counter, so three columns of the first round are computed once. The
-//! macro `kernel!` contains the algorithm; each instruction set defines ten small functions for it. All
-//! `unsafe` code of slotpress's hashing is in this directory.
+//! each lane. These blocks differ only in their counter, so three columns of the first round are computed
+//! once. The macro `kernel!` contains the algorithm; each instruction set defines ten small functions for it.
+//! All `unsafe` code of slotpress's hashing is in this directory.
 
 #[macro_use]
 mod kernel;
