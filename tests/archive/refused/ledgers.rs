@@ -195,10 +195,10 @@ fn missing_storages_are_refused() {
     fs::remove_file(&storage).expect("removed");
     case.assert_fails(&[], 3, &["storage 11.11 of the storages list is not in ", "hint: name every accounts path"]);
     fs::create_dir(&storage).expect("made");
-    case.assert_fails(&[], 3, &["11.11 is not a storage: a regular file"]);
+    case.assert_fails(&[], 3, &["11.11 is not a storage, because it is not a regular file"]);
     fs::remove_dir(&storage).expect("removed");
     std::os::unix::fs::symlink(case.path("accounts/run/12.12"), &storage).expect("linked");
-    case.assert_fails(&[], 3, &["11.11 is not a storage: a regular file"]);
+    case.assert_fails(&[], 3, &["11.11 is not a storage, because it is not a regular file"]);
 }
 
 #[test]

@@ -137,8 +137,8 @@ pub fn read_version(path: &Path) -> Result<Vec<u8>> {
     read_at_most(open_file(path)?, (VERSION_BYTES_MAX as u64).saturating_add(1), path)
 }
 
-/// Finds the bank snapshot of `slot`, or else the newest complete one. Looks up its storages on
-/// `threads` threads. The caller must hold the lock of a validator's ledger.
+/// Finds the bank snapshot at `slot`, or the newest complete one if `slot` is `None`. Looks up its
+/// storages on `threads` threads. The caller must hold the lock of a validator's ledger.
 ///
 /// # Errors
 /// There is no complete bank snapshot, one of its storages is missing, or its files contradict each other.
@@ -251,7 +251,7 @@ fn open_ledger(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result
     })
 }
 
-/// Returns the requested slot, or else the newest slot with a complete bank snapshot.
+/// Returns `slot` if it has a complete bank snapshot; without `slot`, the newest slot that has one.
 fn find_complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
     let slots = bank_snapshot_slots(snapshots_dir)?;
     if let Some(slot) = slot

@@ -77,7 +77,7 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
         Err(Errno::ACCESS | Errno::PERM) if ledger.stat_entry(LOCK_NAME)?.is_some() => {}
         Err(error) => return Err(Error::io(ACTION, path, &error.into())),
     }
-    // For a pipe or a directory, the error of `open` would not say what is wrong.
+    // For a pipe, `open` may succeed, or fail with an error that does not say what is wrong.
     let stat = rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty());
     if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile) {
         return Err(Error::failed(format!("{} is not a file", path.escaped()))
