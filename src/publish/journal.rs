@@ -18,11 +18,12 @@ use slotpress_stores::UploadState;
 
 const FILE_NAME: &str = "journal.json";
 
-/// Maximum number of bytes that are read from the file. Parsing fails for a longer file, because only a part
-/// of its JSON is read.
+/// Maximum number of bytes that are read from the file. With [`REFUSED_MAX`] entries and an unfinished upload
+/// of 10,000 parts for each of several targets, the file is still shorter. Parsing a longer file fails.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Maximum number of refused archives in the journal. A validator's directory holds about ten archives.
+/// Maximum number of refused archives in the journal: a hundred times as many as a validator's directory
+/// usually contains.
 const REFUSED_MAX: usize = 1000;
 
 /// The journal, shared by all threads. A change is on disk when [`PublishJournal::change`] returns.
@@ -35,7 +36,7 @@ pub struct PublishJournal {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JournalEntries {
-    /// Identity of each file of the validator when it was pinned, by name.
+    /// Identity that each of the validator's files had when it was pinned, by name.
     pub pins: BTreeMap<String, FileIdentity>,
     /// Identity of each file that failed its checks, by name.
     pub refused: BTreeMap<String, FileIdentity>,
@@ -49,7 +50,8 @@ pub struct JournalEntries {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TargetEntries {
-    /// Archives removed from the target's index, but not deleted yet.
+    /// Archives that were removed from the target's index, but not deleted yet. Earlier builds wrote
+    /// `condemned`.
     #[serde(alias = "condemned")]
     pub pending_deletes: BTreeSet<String>,
 }
@@ -71,9 +73,9 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// True if both files presumably have the same content. Their lengths must be equal. If their inodes are
-    /// equal, their modification times must be equal, too. A copy has its own inode, and may have
-    /// any modification time.
+    /// True if both files presumably have the same content: if their lengths are equal, and their
+    /// modification times too if they are the same inode. A copy has another inode, and may have any
+    /// modification time.
     pub fn has_same_content_as(&self, other: &Self) -> bool {
         self.size_bytes == other.size_bytes
             && (self.modified_ns == other.modified_ns || (self.device, self.inode) != (other.device, other.inode))
@@ -99,7 +101,7 @@ impl From<&ListedArchive> for FileIdentity {
 }
 
 impl PublishJournal {
-    /// Reads the journal; a missing file is an empty journal. Fails if the file is not a journal.
+    /// Reads the journal. A missing file is an empty journal; a file that is not a journal is an error.
     pub fn open(dir: Arc<KeptDir>) -> Result<Self> {
         let mut entries = JournalEntries::default();
         if dir.stat_entry(FILE_NAME)?.is_some() {
@@ -141,8 +143,8 @@ impl PublishJournal {
 }
 
 impl JournalEntries {
-    /// Records a file that failed its checks. If there are more than `REFUSED_MAX`, removes the archive
-    /// of the lowest slot.
+    /// Records a file that failed its checks. If there are more than `REFUSED_MAX`, forgets the archive
+    /// with the lowest slot.
     pub fn refuse(&mut self, name: &ArchiveName, identity: FileIdentity) {
         self.refused.insert(name.to_string(), identity);
         while self.refused.len() > REFUSED_MAX {

@@ -1,7 +1,7 @@
-//! Publishes archives of a running validator, continuously or once: watches its directory, pins new
-//! archives, checks and recompresses them, puts them on targets, and prunes there. A run may be killed
-//! at any time: the next run finds the unfinished work in the directory of pins, in the journal there,
-//! and on the targets.
+//! Publishes the archives of a running validator, continuously or once: watches its directory, pins
+//! new archives, checks and recompresses them, puts them on targets, and prunes the targets. A run may
+//! be killed at any time: the next run finds the unfinished work in the directory of pins, in the
+//! journal there, and on the targets.
 //!
 //! ```no_run
 //! use slotpress::CancelToken;
@@ -43,9 +43,10 @@ use crate::archive::encoding::EncodingOptions;
 /// Client that writes the archives, which determines how they can be pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
-    /// Agave: a named file never changes, and may have a second hard link.
+    /// Agave: an archive never changes once it has its final name, and may have a second hard link.
     Agave,
-    /// Firedancer: rewrites files in place, and refuses files with two hard links.
+    /// Firedancer: overwrites its oldest archive with the next one, and refuses to start if an archive
+    /// has a second hard link.
     Firedancer,
 }
 
@@ -63,13 +64,13 @@ pub struct PublishOptions {
     /// Directories and buckets to publish to, at least one.
     #[setters(into)]
     pub targets: Vec<Target>,
-    /// Settings for writing to stores. Default: as in [`StoreOptions`], but gives up on requests after 5
-    /// minutes without success, because the store is tried again later.
+    /// Settings for writing to stores. Default: as in [`StoreOptions`], but a request is given up after 5
+    /// minutes without success, and is also repeated if the store has never answered.
     pub stores: StoreOptions,
     /// Settings for connections to stores.
     pub client: ClientOptions,
-    /// Directory for pins, ready archives and the journal, on the file system of `snapshots`.
-    /// Default: a directory next to `snapshots`, with the same name and `.publish` appended.
+    /// Directory for pins, ready archives, damaged archives and the journal, on the file system of
+    /// `snapshots`. Default: the path of `snapshots` with `.publish` appended.
     #[setters(into)]
     pub pins: PathBuf,
     /// The only client that writes the archives. Default: unknown; then archives are pinned as for
@@ -79,31 +80,30 @@ pub struct PublishOptions {
     /// Format, level, frames, threads and memory of the published archives.
     pub encoding: EncodingOptions,
     /// Checks that are made before an archive is published. The state is checked only in full archives,
-    /// because an incremental one alone has no whole state. Default: all.
+    /// because an incremental archive contains only a part of it. Default: all.
     pub check: CheckOptions,
     /// Publishes archives as they are after checking them, without recompressing. Default: false.
     pub as_is: bool,
-    /// Minimum time between two incremental archives; full ones do not wait. Default: 5 minutes.
+    /// Minimum time between two incremental archives; full archives do not wait. Default: 5 minutes.
     pub every: Duration,
     /// Limit on the size of all pinned archives in bytes; archives that do not fit are left out.
     /// Default: none.
     #[setters(strip_option)]
     pub pin_bytes: Option<u64>,
-    /// Archives to keep on each target. Default: 2 full and 4 incremental ones, as validators keep.
+    /// Archives to keep on each target. Default: 2 full and 4 incremental archives, as validators do.
     pub keep: Keep,
     /// Number of older full archives on each target onto which the target's newest full archive is
-    /// rebased. Full archives are read only from targets that are directories; `keep` limits how many
-    /// results stay. Default: 0.
+    /// rebased. Full archives are read only from targets that are directories. [`Keep::rebased`] must be
+    /// at least this number. Default: 0.
     pub rebase_onto: usize,
-    /// Time after its publication during which an archive is never deleted, because downloads of it
-    /// may be running. Default: 2 hours, in which 90 GB are downloaded at 100 Mbit/s.
+    /// Time for which a published archive is kept in any case, because downloads of it may be running.
+    /// Default: 2 hours, in which 90 GB are downloaded at 100 Mbit/s.
     pub grace: Duration,
-    /// Program to run after each archive that was published; it is killed after a minute. Default:
-    /// none.
+    /// Program to run after each publication of an archive; it is killed after a minute. Default: none.
     #[setters(into, strip_option)]
     pub on_published: Option<PathBuf>,
-    /// Program to run after each failure and each archive left out; it is killed after a minute. Default:
-    /// none.
+    /// Program to run after each failure, and for each archive that is left out; it is killed after a
+    /// minute. Default: none.
     #[setters(into, strip_option)]
     pub on_failed: Option<PathBuf>,
     /// Address for serving metrics and health. Default: none.
@@ -112,13 +112,13 @@ pub struct PublishOptions {
     /// Age of a target's newest archive above which `/healthz` fails. Default: none.
     #[setters(strip_option)]
     pub alert_after: Option<Duration>,
-    /// Ends the run once all archives that are present now are published. Default: false.
+    /// Ends the run once every archive that is present was published or has failed. Default: false.
     pub once: bool,
 }
 
-/// Time for which requests to a store are repeated before the target counts as failed. A store that
-/// restarts is unreachable for a minute or two, which is only a warning. After a failure, the target is
-/// left alone for a while; parts already sent are kept.
+/// Time for which requests to a store are repeated before the target has failed. It is longer than the
+/// minute or two of a restart. A target that has failed is tried again after a pause, with the parts that
+/// it already has.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
 impl PublishOptions {
@@ -159,22 +159,23 @@ impl PublishOptions {
         let onto = self.rebase_onto;
         let kept = self.keep.rebased;
         if onto > kept {
-            // Archives that are pruned would be made again.
-            let message = format!("{onto} rebased archives are to be made of each full archive, but only {kept} stay");
+            // Rebased archives would be pruned and made again, without end.
+            let message =
+                format!("{onto} rebased archives are to be made of each full archive, but only {kept} are kept");
             return Err(Error::usage(message).with_hint("keep at least as many rebased archives as are made"));
         }
         if onto > 0 && !self.targets.iter().any(|target| matches!(target, Target::Dir(_))) {
             let message =
                 "nothing can be rebased: a rebase reads two full archives twice, and no target is a directory";
             return Err(Error::usage(message)
-                .with_hint("add a directory as a target: rebased archives are made there, and go to all targets"));
+                .with_hint("add a directory as a target: it is read to make rebased archives for all targets"));
         }
         Ok(())
     }
 }
 
-/// Returns the default directory of pins: the path of the snapshots directory with `.publish` appended.
-/// It is on the same file system unless `snapshots` is a mount point.
+/// Returns the path of the snapshots directory with `.publish` appended. That directory is on the same
+/// file system unless `snapshots` is a mount point.
 fn pins_beside(snapshots: &Path) -> PathBuf {
     // A path such as `.` has no file name until it is resolved.
     let resolved = snapshots.canonicalize().unwrap_or_else(|_| snapshots.to_path_buf());

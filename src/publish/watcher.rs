@@ -23,22 +23,22 @@ use super::journal::{FileIdentity, PublishJournal};
 use super::report::Reporter;
 use super::report::event::PublishEvent;
 
-/// Time without a change after which a file counts as complete. Until then, it may still be written.
+/// Time without a change after which a file counts as complete. Until then, its writer may not have finished.
 pub const QUIET_TIME: Duration = Duration::from_secs(60);
 
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of scans in a row. Each scan finds what the actions after the previous scan changed.
-/// After the last scan, events are reported.
+/// Maximum number of scans without a pause. Each one sees what the actions after the previous scan have
+/// changed. Events are reported only after the last one, so the number is low.
 const SCANS_MAX: usize = 8;
 
-/// Publishes archives until `progress` is interrupted, or with [`PublishOptions::once`] until
-/// everything present is published. Blocks meanwhile. Calls `on_event` on the calling thread.
+/// Publishes archives until `progress` is interrupted, or with [`PublishOptions::once`] until every
+/// archive that is present was published or has failed. Calls `on_event` on the calling thread.
 ///
 /// # Errors
-/// If a directory cannot be used, or another process works in the directory of pins. With
-/// `once`, also the most serious failure, of kind
-/// [`Damaged`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
+/// The options contradict each other, a directory or the address for metrics cannot be used, the journal
+/// is damaged, or another process works in the directory of pins. With `once`, also an interruption, and
+/// the most serious failure, of kind [`Damaged`](ErrorKind::Damaged) if an archive was damaged.
 pub fn publish(
     options: &PublishOptions,
     progress: &dyn Progress,
@@ -76,14 +76,14 @@ pub fn publish(
             }
             let outcome = watcher.watch(&threads);
             run.run_end.cancel();
-            // The threads end soon: they have no work left after a run with `--once`, or are interrupted.
+            // The threads end soon, because `run_end` interrupts them.
             let joined =
                 threads.into_iter().try_for_each(|thread| thread.join().map_err(|payload| panic_error(&*payload)));
             watcher.report_events();
             watcher.reporter.end();
             joined.and(outcome).and_then(|()| watcher.take_result())
         });
-        // Cancel also after a panic: other threads may be waiting for this one.
+        // Cancel after a panic too: otherwise, the scope would wait forever for threads that wait for work.
         run.run_end.cancel();
         result
     })
@@ -91,14 +91,14 @@ pub fn publish(
 
 struct Watcher<'r, 'e> {
     run: &'r PublishRun<'e>,
-    /// Ready archives of the last scan. Their files are not read again.
+    /// Ready archives that the last scan found. The next scan does not read their files again.
     ready: Catalog,
     reporter: Reporter<'r>,
 }
 
 impl Watcher<'_, '_> {
-    /// Works until the user interrupts the run, or with `--once` until everything is done. Also ends when
-    /// a thread has panicked.
+    /// Scans, acts and reports until the user interrupts the run, or with `--once` until everything is
+    /// done. Also ends when a thread has panicked.
     fn watch(&mut self, threads: &[ScopedJoinHandle<'_, ()>]) -> Result<()> {
         let planner = &self.run.planner;
         let progress = self.run.progress;
@@ -181,7 +181,7 @@ impl Watcher<'_, '_> {
             epoch_schedule: self.ready.epoch_schedule,
         };
         Ok(ScanResult {
-            // Ignores a start in the future, which was recorded before the clock jumped back.
+            // Ignore a start in the future, which was recorded before the clock jumped back.
             since_incremental: incremental_start
                 .and_then(|start| since_1970(now()).as_secs().checked_sub(start))
                 .map(Duration::from_secs),
@@ -217,7 +217,7 @@ impl Watcher<'_, '_> {
     }
 
     fn quarantine(&self, damaged: DamagedArchive) -> Result<()> {
-        // A failure must not prevent the report.
+        // A failure here must not keep the damaged archive from being reported.
         let kept = self.run.pins.quarantine(&damaged.name).unwrap_or_else(|error| {
             self.run.progress.warn(&error.to_string());
             None
@@ -226,9 +226,9 @@ impl Watcher<'_, '_> {
         self.run.journal.change(|entries| entries.refuse(&damaged.name, damaged.file))
     }
 
-    /// Returns the result of the run. With `--once`, fails if an operation failed and was not repeated.
-    /// Also fails if a target lacks an archive that this run left out, or that an earlier run refused as
-    /// damaged.
+    /// Returns the result of the run. With `--once`, fails if an operation failed, if a target lacks an
+    /// archive that this run left out, or if an archive that this or an earlier run refused as damaged is
+    /// newer than all archives of a target.
     fn take_result(&mut self) -> Result<()> {
         if !self.run.options.once {
             return Ok(());

@@ -1,5 +1,6 @@
-//! The index of a target lists its archives. `latest.json` names the newest pair of them, and is
-//! written last. An archive is listed only once it is checked, and complete under its final name.
+//! The index of a target lists its archives. `latest.json` names the newest full archive and the newest
+//! incremental archive on it, and is written last. An archive is listed only once it was checked, and
+//! is complete under its final name.
 
 use std::convert::identity;
 use std::time::{Duration, SystemTime};
@@ -20,12 +21,12 @@ use crate::publish::report::event::state_check_of;
 
 const INDEX_NAME: &str = "archives";
 
-/// Maximum number of attempts to write an index that other publishers keep changing. If all of them
-/// fail, something else is wrong.
+/// Maximum number of attempts to write an index that other publishers keep changing. If so many attempts
+/// fail, other publishers are not the reason.
 const ATTEMPTS_MAX: u32 = 16;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Cache-Control header of index and `latest.json`: readers may reuse them for 5 seconds.
+/// Cache-Control header of the index and of `latest.json`: readers may reuse them for 5 seconds.
 const CACHE_CONTROL: &str = "public, max-age=5";
 
 #[derive(Clone, Debug)]
@@ -39,28 +40,27 @@ pub struct IndexedStore {
 #[derive(Clone, Debug)]
 pub struct PreparedArchive {
     pub archive: ListedArchive,
-    /// Duration of slots, read from full archives and assumed for incremental ones.
+    /// Duration of slots in the newest full archive that is ready, or in the newest archive if none of
+    /// them is full.
     pub slot_time: SlotTime,
     pub epoch_schedule: Option<EpochSchedule>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum IndexChange<'a> {
-    /// Prunes, and repairs `latest.json` if a killed run has left it different from the index.
+    /// Prunes, and repairs `latest.json` if a killed run has not updated it after the index.
     Repair,
-    /// Prunes archives that may be removed once this archive is published, except those that
-    /// `latest.json` names.
+    /// Prunes what will not be kept once this archive is published, except the newest pair.
     MakeRoom(&'a PreparedArchive),
-    /// Adds an archive whose file is on the target to the index, and to `latest.json` if it belongs
-    /// to the newest pair.
+    /// Adds an archive whose file is already on the target to the index. Updates `latest.json`.
     Add(&'a PreparedArchive),
 }
 
-/// Contents of an index. `condition` permits replacing it only if no other program has changed it
-/// since.
+/// An index that was read from a target.
 #[derive(Debug)]
 pub struct TargetIndex {
     pub catalog: Catalog,
+    /// Permits replacing the index only if no other program has changed it since.
     condition: Condition,
 }
 
@@ -84,7 +84,7 @@ impl TargetIndex {
             ..ListedArchive::new(archive.name.clone(), "", archive.size_bytes)
         };
         self.catalog = self.catalog_of(self.catalog.archives().iter().cloned().chain([listed]));
-        // The durations of slots and epochs are those of the last full archive.
+        // The index keeps the durations of slots and epochs of the full archive that was added last.
         if archive.is_full() || self.catalog.slot_time.source() == SlotTimeSource::Assumed {
             self.catalog.slot_time = ready.slot_time;
             self.catalog.epoch_schedule = ready.epoch_schedule.or(self.catalog.epoch_schedule);
@@ -132,7 +132,7 @@ impl TargetIndex {
         pair
     }
 
-    /// Returns a list of archives in JSON. `adapt` changes their fields for the document's location.
+    /// Returns a list of archives in JSON. `adapt` changes their fields to suit the document's location.
     fn list_json(&self, catalog: &Catalog, adapt: fn(ArchiveFields) -> ArchiveFields, now: SystemTime) -> String {
         json(&ListFields::new(catalog, now, |archive| {
             let fields = adapt(ArchiveFields::new(archive, &self.catalog, now).without_age());
@@ -172,8 +172,8 @@ impl IndexedStore {
         Ok(Self { store: store.clone(), index_dir })
     }
 
-    /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is
-    /// not an index.
+    /// Reads the index; a missing index is an empty one. Fails if the target does not answer, or if the
+    /// file is not an index.
     pub fn read(&self, progress: &dyn Progress) -> Result<TargetIndex> {
         let Some(file) = self.index_dir.get_small_file(INDEX_NAME, LIST_BYTES_MAX, progress)? else {
             return Ok(TargetIndex { catalog: Catalog::default(), condition: Condition::Absent });
@@ -185,9 +185,9 @@ impl IndexedStore {
         Ok(TargetIndex { catalog, condition: if_unchanged(file.etag) })
     }
 
-    /// Changes the index and `latest.json`. Removes archives from the index as `keep` permits;
-    /// `on_prune` receives their names before readers can see the change. Fails if the target fails or
-    /// loses a document, or if other programs keep changing the documents.
+    /// Changes the index and `latest.json`, and removes archives that `keep` does not retain from the
+    /// index. Passes their names to `on_prune` before readers can see the change. Fails if `on_prune` or
+    /// the target fails, or if other programs keep changing the documents.
     pub fn update(
         &self,
         change: IndexChange<'_>,
@@ -198,8 +198,8 @@ impl IndexedStore {
         for attempt in 0..ATTEMPTS_MAX {
             wait(progress, ATTEMPT_PAUSE * attempt);
             progress.check()?;
-            // Read `latest.json` before the index: if another program changes both in between, the
-            // condition for writing fails, and the attempt is repeated.
+            // Read `latest.json` before the index: if another program changes both between these reads,
+            // `latest.json` is not replaced, and the attempt is repeated.
             let latest = self.store.get_small_file(LATEST_JSON, LIST_BYTES_MAX, progress)?;
             let latest_catalog = latest.as_ref().and_then(|latest| parse_list(&latest.bytes, "")).unwrap_or_default();
             let latest_condition = latest.map_or(Condition::Absent, |latest| if_unchanged(latest.etag));
@@ -237,11 +237,11 @@ impl IndexedStore {
         }
         let location = self.index_dir.location_of(INDEX_NAME);
         let message = format!(
-            "{location}: what was written there is replaced again and again: another program writes it, or the store \
-             keeps the old one"
+            "{location} was changed between reading and writing, {ATTEMPTS_MAX} times: other programs write it, or \
+             the store returns old versions"
         );
         Err(Error::new(ErrorKind::Network, message)
-            .with_hint("let one program write there; look at the store's own log"))
+            .with_hint("check which programs write there, and the store's own log"))
     }
 
     /// Deletes an archive. Returns false if the index lists it, or if the name is not an archive's.

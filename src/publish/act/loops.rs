@@ -1,5 +1,5 @@
-//! The loops that prepare and rebase archives. Each takes its work from the planner, and reports the
-//! result there.
+//! The loops that prepare and rebase archives. Each takes its work from the planner, and reports each
+//! result to it.
 
 use std::path::Path;
 use std::time::Instant;
@@ -32,15 +32,16 @@ pub fn prepare_archives(run: &PublishRun<'_>) {
     }
 }
 
-/// Makes rebased archives, one at a time: a node that has a target's older full archive needs only the
-/// rebased one for the newest state. Runs at the lowest priority, because nobody waits for the results.
+/// Makes rebased archives, one at a time. A node that has one of a target's older full archives then needs
+/// only a rebased archive to reach the newest full state. Nobody waits for these archives, so this thread
+/// has the lowest priority.
 pub fn rebase_archives(run: &PublishRun<'_>) {
     while let Some(task) = run.next_work(Planner::begin_rebase) {
         run.progress.detail(&format!("rebasing: {}", task.name));
         let start = Instant::now();
         let result = catch_panic(|| run_rebase(run, &task));
         if task.stop.is_interrupted() {
-            run.progress.detail("no rebased archive is made: there is a newer full archive");
+            run.progress.detail(&format!("the rebase was stopped, because it is no longer needed: {}", task.name));
         }
         let elapsed = start.elapsed();
         run.update(|planner| planner.queue_ended_task(EndedTask { name: task.name, result, elapsed, source: None }));
@@ -67,13 +68,13 @@ fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
     recompress(&options, &mut pins.ready_sink(), progress).map(drop)
 }
 
-/// Verifies an archive that is published without recompressing. `verify` is stricter than the checks of
-/// `recompress`, which tolerates packing errors because it repacks the entries.
+/// Verifies an archive that is published as it is. `verify` is stricter than `recompress`, which repacks
+/// the entries, and so tolerates packing errors.
 fn check_as_is(path: &Path, check: CheckOptions, encoding: &EncodingOptions, progress: &dyn Progress) -> Result<()> {
     let EncodingOptions { threads, io_policy, .. } = encoding;
     let options = VerifyOptions::default().check(check.of_all_frames()).threads(*threads).io_policy(io_policy.clone());
-    // Superseded records are read a second time, in pieces that share pages. Drop their pages from the
-    // cache only at the end.
+    // Superseded records are read a second time, in pieces that share pages, so their pages are dropped
+    // from the cache only at the end.
     let _watch = io_policy.io_hint.watch([path]);
     verify(&Snapshot::archive(path), &options, progress)?.require_ok()
 }

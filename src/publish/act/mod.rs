@@ -25,7 +25,7 @@ pub struct PublishRun<'a> {
     pub pins: PinDir,
     pub journal: PublishJournal,
     pub client: Client,
-    /// Is interrupted at the user's request, and by `run_end`.
+    /// Interrupted by the user and by `run_end`.
     pub progress: &'a dyn Progress,
     pub run_end: CancelToken,
     pub planner: Mutex<Planner<'a>>,

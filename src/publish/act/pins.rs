@@ -1,7 +1,7 @@
-//! The directory of pins, on the validator's file system. It holds archives pinned against the
-//! validator's purge, archives ready to be published, and damaged ones. A lock admits one process
-//! at a time. Publishing must not write into the validator's directories, so directories are
-//! compared by device and inode: a link or a mount cannot hide one.
+//! The directory of pins, on the validator's file system. It contains archives that are pinned against
+//! the validator's purge, archives that are ready to be published, and damaged archives. Only one
+//! process at a time can lock it. Nothing may be written into the validator's directories. They are
+//! recognized by device and inode, so a link or a mount cannot hide them.
 
 use std::cmp::Reverse;
 use std::fs::File;
@@ -26,13 +26,13 @@ const PINNED: &str = "pinned";
 const READY: &str = "ready";
 const QUARANTINE: &str = "quarantine";
 
-/// Number of newest damaged archives kept: enough for a diagnosis without filling the disk.
+/// Number of damaged archives that are kept, the newest: enough for a diagnosis without filling the disk.
 const QUARANTINED_MAX: usize = 3;
 
 const OTHER_OWNER: &str = ": run as the user that owns it, usually the validator's";
 const OTHER_MOUNT: &str = ": the pins are on another mount (in a systemd unit, each path of ReadWritePaths= is one)";
 
-/// Errors which mean that the file system cannot make a copy that shares blocks.
+/// Errors with which a file system refuses to make a copy that shares blocks.
 const CLONE_UNSUPPORTED: [Errno; 6] =
     [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno::NOTTY, Errno::NOSYS, Errno::PERM];
 
@@ -49,25 +49,26 @@ pub enum PinResult {
     Pinned,
     /// The validator has removed the archive in the meantime.
     Gone,
-    /// The file is changing, its writer has locked it, or its name is pinned already: try again later.
+    /// The file is changing, its writer has locked it, or a file with its name is already pinned: try
+    /// again later.
     NotYet,
-    /// The reason why this file cannot be pinned.
+    /// The file cannot be pinned, for this reason.
     Impossible(String),
     Damaged(Error),
 }
 
 impl Drop for PinDir {
     fn drop(&mut self) {
-        // Closing is not enough: a child process that another thread starts may hold a copy of the
-        // descriptor for a moment.
+        // Closing the descriptor is not enough: a child process that another thread starts may have a
+        // copy of it for a moment.
         let _ = flock(&*self.top, FlockOperation::Unlock);
     }
 }
 
 impl PinDir {
-    /// Opens or creates the directory and locks it. Fails if it is on a different file system than the
-    /// validator's directory, if nothing can be pinned there, or if another process works in it. The
-    /// caller has checked that it is not inside the validator's directory.
+    /// Opens or creates the directory, and locks it. Fails if it is on a different file system than the
+    /// validator's directories, if it needs reflinks and has none, or if another process works in it. The
+    /// caller must have checked that it is not inside the validator's directories ([`check_dirs`]).
     pub fn open(options: &PublishOptions) -> Result<Self> {
         let path = options.pins.as_path();
         let top = KeptDir::open_or_create(path, &mut |_, _| {})?;
@@ -91,8 +92,8 @@ impl PinDir {
         let pinned = open_dir(PINNED)?;
         let ready = open_dir(READY)?;
         let quarantine = open_dir(QUARANTINE)?;
-        // Remove temporary files of a killed run now: they may be as long as archives, and this run
-        // may write no file, which would remove them too.
+        // Remove temporary files of a killed run now: they may be as long as archives. Writing a file
+        // would remove them too, but this run may not write any.
         for dir in [&pinned, &ready] {
             remove_stale_files(dir)?;
         }
@@ -117,8 +118,7 @@ impl PinDir {
     pub fn pin(&self, archive: &ListedArchive, writer: Option<Writer>) -> Result<PinResult> {
         let reason = match writer {
             Some(Writer::Agave) => match self.pin_by_link(archive)? {
-                // Linking fails for another user's file and across mounts, but a reflink may still
-                // work.
+                // A reflink may work where a link fails: for another user's file, and across mounts.
                 PinResult::Impossible(reason) => reason,
                 result => return Ok(result),
             },
@@ -143,8 +143,8 @@ impl PinDir {
         Ok(PinResult::Impossible(reason))
     }
 
-    /// Pins by a reflink; returns `None` if the file system has none. Meanwhile, holds the lock
-    /// that Firedancer takes before it rewrites a file.
+    /// Pins an archive by a reflink. Returns `None` if the file system cannot make one. Holds a read lock
+    /// meanwhile, because Firedancer locks a file before it rewrites the file.
     fn pin_by_reflink(&self, archive: &ListedArchive) -> Result<Option<PinResult>> {
         let name = archive.name.to_string();
         let path = archive.path();
@@ -182,8 +182,8 @@ impl PinDir {
         }
     }
 
-    /// Moves a damaged archive to the quarantine, and returns its path there; `None` if it is not
-    /// pinned. Deletes all but the newest [`QUARANTINED_MAX`].
+    /// Moves a damaged archive to the quarantine, and returns its path there; `None` if it is not pinned.
+    /// The quarantine then keeps only the newest [`QUARANTINED_MAX`] archives.
     pub fn quarantine(&self, name: &ArchiveName) -> Result<Option<PathBuf>> {
         let name = name.to_string();
         if self.pinned.stat_entry(&name)?.is_none() {
@@ -206,7 +206,7 @@ impl PinDir {
 #[derive(Debug)]
 pub enum LinkResult {
     Made,
-    /// A different file now has the archive's path. The link to it was removed.
+    /// A different file now has the archive's path. The link to that file was removed.
     FileReplaced,
     Failed(Errno),
 }
@@ -232,7 +232,7 @@ fn has_reflinks(dir: &Arc<KeptDir>) -> Result<bool> {
     share_blocks(&copy, source.file(), copy.path())
 }
 
-/// Makes a copy that shares the blocks of a file. Returns false if the file system cannot.
+/// Makes `copy` share the blocks of `source`. Returns false if the file system does not support it.
 fn share_blocks(copy: &StagedFile, source: &File, path: &Path) -> Result<bool> {
     match ioctl_ficlone(copy.file(), source) {
         Ok(()) => Ok(true),
@@ -250,8 +250,8 @@ pub fn scan_open_dir(dir: &KeptDir, scan: impl FnOnce(&[PathBuf]) -> Result<Cata
 }
 
 /// Checks the directories of pins and targets before anything is created or written there. Fails if one
-/// of them is in the validator's directory or a target is in that of the pins, or if no target can be
-/// used.
+/// of them is inside a directory of the validator, if a target is inside the directory of pins, or if no
+/// target can be used.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     if let Some(dir) = open_nearest(&options.pins) {
         for snapshots in options.validator_dirs() {
@@ -295,8 +295,8 @@ fn refuse_inside(dir: &KeptDir, outer: &Path, role: &str) -> Result<()> {
     Err(Error::usage(message).with_hint("use a directory outside of it"))
 }
 
-/// Opens the path, or the nearest directory above it that exists. Returns `None` if it cannot be
-/// opened, which is reported when the directory is created.
+/// Opens the path, or the nearest directory above it that can be opened. If there is none, returns `None`,
+/// and creating the directory will report why.
 fn open_nearest(path: &Path) -> Option<KeptDir> {
     let dir = path.ancestors().find_map(|path| KeptDir::open(path).ok());
     dir.or_else(|| KeptDir::open(Path::new(".")).ok())

@@ -1,5 +1,6 @@
 //! Publishes to one target on its own thread, so that a slow or failing target does not delay others.
-//! An archive is hard-linked where possible, and otherwise uploaded. An interrupted upload is resumed.
+//! An archive is hard-linked where possible, and otherwise copied or uploaded. The next attempt resumes an
+//! interrupted upload to a bucket.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -24,15 +25,15 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 const PARTS_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Number of uploaded parts after which the upload is recorded in the journal, which is written as a
-/// whole. After a kill, at most this many parts are sent again.
+/// Number of uploaded parts after which the upload is recorded in the journal, whose whole file is then
+/// rewritten. After a kill, about this many parts are sent again, and those that were in flight.
 const PARTS_PER_RECORD: usize = 16;
 
 #[derive(Clone, Debug, Default)]
 pub struct TargetContents {
     pub published: ArchiveSet,
     pub index: Catalog,
-    /// Free space of a directory's file system; `None` for buckets.
+    /// Free space on a directory's file system; `None` for buckets.
     pub free_bytes: Option<u64>,
     pub last_success: Option<SystemTime>,
 }
@@ -56,8 +57,8 @@ struct OpenTarget<'r, 'a> {
 }
 
 impl<'r, 'a> OpenTarget<'r, 'a> {
-    /// Opens the target. If its directory is not `last_dir`, forgets pending deletions, which applied to
-    /// `last_dir`.
+    /// Opens the target. If its directory is no longer `last_dir`, forgets the pending deletions, which were
+    /// decided for `last_dir`.
     fn open(run: &'r PublishRun<'a>, number: usize, last_dir: &mut Option<FileStat>) -> Result<Self> {
         panic_point("publishing");
         let target = &run.options.targets[number];
@@ -65,8 +66,8 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let opened = Self { run, name: target.to_string(), number, store, contents: TargetContents::default() };
         if let Some(dir) = opened.store.dir() {
             check_target(dir, run.options)?;
-            // Remove temporary files of a killed run now: this run may write no file there, which would
-            // remove them too.
+            // Remove temporary files of a killed run now. Writing a file would remove them too, but this run
+            // may not write any.
             remove_stale_files(dir)?;
             let stat = dir.stat()?;
             if last_dir.replace(stat).is_some_and(|last| !last.is_same_file(&stat)) {
@@ -120,7 +121,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         self.run.update(|planner| planner.report_error(error, Some(self.name.clone()), None));
     }
 
-    /// Changes the pending deletions. Only this thread changes those of the target.
+    /// Changes the target's pending deletions, which no other thread changes.
     fn change_pending_deletes(&self, change: impl FnOnce(&mut BTreeSet<String>)) -> Result<()> {
         let name = self.name.clone();
         self.run.journal.change(|entries| change(&mut entries.targets.entry(name).or_default().pending_deletes))
@@ -156,15 +157,16 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         if !deleted.is_empty() {
             self.run.report(PublishEvent::Pruned { target: self.name.clone(), names: deleted });
         }
-        // A deletion that failed is only reported, and repeated later: the index is right without it.
+        // The index is right although a deletion failed, so the failure is only reported. The deletion is
+        // repeated later.
         if let Some(error) = failure {
             self.report_failure(error);
         }
         Ok(())
     }
 
-    /// Puts an archive on the target. Leaves an identical archive of the same name unchanged; fails
-    /// if another file has the name.
+    /// Puts an archive on the target. Leaves an identical archive with this name unchanged. Fails if a
+    /// different file has the name.
     fn put(&self, ready: &PreparedArchive) -> Result<()> {
         if self.try_link(ready)? {
             return Ok(());
@@ -178,8 +180,8 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         }
     }
 
-    /// Creates a hard link to the file. Returns false if the target is not a directory on the same
-    /// file system, or the name is taken.
+    /// Creates a hard link to the file. Returns false if the target is a bucket, if its directory does not
+    /// permit the link (on another file system, for example), or if the name is taken.
     fn try_link(&self, ready: &PreparedArchive) -> Result<bool> {
         let Some(dir) = self.store.dir() else { return Ok(false) };
         let path = ready.archive.path();
@@ -198,9 +200,11 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     fn record_upload(&self, ready: &PreparedArchive, state: Option<UploadState>) -> Result<()> {
         let key = self.store.location_of(&ready.archive.name.to_string());
         let upload = state.map(|state| UnfinishedUpload { archive_tag: ready.archive.etag(), state });
-        self.run.journal.change(|entries| match upload {
-            Some(upload) => drop(entries.uploads.insert(key, upload)),
-            None => drop(entries.uploads.remove(&key)),
+        self.run.journal.change(|entries| {
+            match upload {
+                Some(upload) => entries.uploads.insert(key, upload),
+                None => entries.uploads.remove(&key),
+            };
         })
     }
 
@@ -253,7 +257,8 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             upload.write(piece, progress)?;
             offset = end;
         }
-        // Wait for all parts but the last, and record them: a failing store may refuse the last for long.
+        // Wait for all parts but the last, and record them: a failing store may refuse the last one for a
+        // long time.
         let lacks_parts = |state: &UploadState| state.done_bytes().saturating_add(state.part_bytes) < bytes;
         while upload.state().is_some_and(|state| lacks_parts(&state)) {
             upload.write(&[], progress)?;
@@ -262,8 +267,8 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         self.record_upload(ready, upload.state())
     }
 
-    /// True if the target's archive of this name is identical. Compares roots if they are known,
-    /// otherwise contents.
+    /// True if the target's archive with this name is identical. Compares the roots if the new archive has
+    /// one, and otherwise the contents.
     fn has_same_archive(&self, ready: &PreparedArchive) -> Result<bool> {
         let archive = &ready.archive;
         let existing = self.store.open_source(&archive.name.to_string(), self.run.run_end.clone())?;
@@ -281,7 +286,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
 fn no_room_error(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::NoSpace => error.with_place("the archives that stay leave no space for the next one").with_hint(
+        ErrorKind::NoSpace => error.with_place("the archives that are kept leave no space for the next one").with_hint(
             "keep fewer archives, days, weeks or epochs, or set a shorter grace; or give the target more space",
         ),
         _ => error,

@@ -40,7 +40,7 @@ fn kind_of(name: &ArchiveName) -> ArchiveKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveSet {
     pub keys: BTreeSet<ArchiveKey>,
-    /// Archives that `rebase` made: they are never the newest.
+    /// Archives that `rebase` made. They never count as the newest.
     pub rebased: BTreeSet<ArchiveKey>,
 }
 
@@ -114,7 +114,7 @@ impl TargetState {
         &self.contents.published
     }
 
-    /// True if the target is a directory that has both full archives from which the rebase is made.
+    /// True if the target is a directory that has both full archives that the rebase reads.
     pub fn can_rebase(&self, rebase: &ArchiveKey) -> bool {
         let keys = &self.published().keys;
         let is_base = |key: &ArchiveKey| key.base_slot.is_none() && Some(key.slot) == rebase.base_slot;
@@ -210,8 +210,8 @@ impl Planner<'_> {
         // The newest full archive may be waiting after failures. It stays pinned until it is tried again.
         needed.extend(self.wanted_archives(ArchiveKind::Full).pop());
         needed.extend(next_full);
-        // If an incremental archive were pinned while a different one is prepared, it would be old when its
-        // turn comes.
+        // Do not pin an incremental archive while another archive is prepared: it would be old by the time
+        // its turn comes.
         if preparing.is_none() && next_full.is_none() {
             needed.extend(self.wanted_archives(ArchiveKind::Incremental).pop());
             needed.extend(self.choose_next(ArchiveKind::Incremental));

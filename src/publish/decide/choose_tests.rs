@@ -1,4 +1,4 @@
-//! Tests of the planner's decisions in made-up situations.
+//! Tests of the planner's decisions, each in a state that the test makes up.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ fn target_with(names: &[ArchiveName]) -> TargetState {
     TargetState { contents, is_read: true, ..TargetState::default() }
 }
 
-/// Leaks the options, which are small, so that they are `'static`.
+/// Leaks the options, so that a planner that borrows them is `'static`. They are small.
 fn leak(options: PublishOptions) -> &'static PublishOptions {
     Box::leak(Box::new(options))
 }
@@ -69,7 +69,7 @@ fn failed_preparation(pinned: &ListedArchive) -> EndedTask {
     EndedTask { name, result: Err(Error::failed("a full disk")), elapsed: Duration::ZERO, source }
 }
 
-/// Returns the state of an archive that has failed so often that others are prepared first.
+/// Returns the retry of an archive that has failed so often that other archives are prepared first.
 fn retry_after_three_failures() -> Retry {
     let mut retry = Retry::default();
     for _ in 0..3 {
@@ -85,9 +85,9 @@ fn the_newest_full_archive_comes_before_its_newest_incremental_one() {
     assert_eq!(next_prepared(&planner), Some(full(200)));
     assert_eq!(planner.choose_pins().to_pin, [full(200)]);
     planner.scan.ready = ready_archives(&[full(200)]);
-    assert_eq!(next_prepared(&planner), Some(incremental(200, 220)), "it is not published yet, but it will be");
+    assert_eq!(next_prepared(&planner), Some(incremental(200, 220)), "its base is ready, and will be published first");
     planner.scan.ready.extend(ready_archives(&[incremental(200, 220)]));
-    assert_eq!(next_prepared(&planner), None, "nothing older is made");
+    assert_eq!(next_prepared(&planner), None, "older archives are not prepared");
     assert_eq!(planner.next_ordinary(&planner.targets[0]), Some(&full(200)));
     planner.targets = vec![target_with(&[full(200)])];
     assert_eq!(planner.next_ordinary(&planner.targets[0]), Some(&incremental(200, 220)));
@@ -122,7 +122,7 @@ fn older_baseless_and_refused_archives_are_left_out() {
 }
 
 #[test]
-fn an_archive_that_fails_repeatedly_blocks_no_other_and_stays_pinned() {
+fn an_archive_that_fails_repeatedly_stays_pinned_and_does_not_block_others() {
     let mut planner = planner_with(&[full(8), full(9), incremental(5, 7)], vec![target_with(&[full(5)])]);
     planner.retries.insert(key_of(&full(9)), retry_after_three_failures());
     assert_eq!((next_prepared(&planner), planner.choose_pins().to_pin), (Some(full(8)), vec![full(9), full(8)]));
@@ -156,7 +156,7 @@ fn a_run_with_once_makes_one_attempt() {
     planner.record_pin(scan.validator_archives[0].clone(), PinResult::NotYet);
     assert!(matches!(planner.events[..], [PublishEvent::Skipped { .. }]));
     assert!(planner.is_over());
-    planner.check_left_out().expect("a file that is being written is no failure");
+    planner.check_left_out().expect("a file that is being written is not a failure");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn the_newest_full_archive_is_rebased_onto_older_ones() {
     assert_eq!(
         set_rebase_onto(&mut planner, 2).needed_rebases(),
         keys(&[incremental(100, 300)]),
-        "a validator's own archive serves as well"
+        "a validator's own archive needs no rebase"
     );
     planner.scan.ready = vec![ready_rebase(incremental(100, 300))];
     assert_eq!(planner.needed_rebases(), keys(&[]));
@@ -252,16 +252,16 @@ fn the_newest_full_archive_is_rebased_onto_older_ones() {
 #[test]
 fn the_next_full_archive_drops_rebased_ones() {
     let mut planner = planner_with(&[full(300)], vec![directory_with(&[full(100), full(200)])]);
-    assert_eq!(set_rebase_onto(&mut planner, 1).needed_rebases(), keys(&[]), "a newer one is to be prepared");
+    assert_eq!(set_rebase_onto(&mut planner, 1).needed_rebases(), keys(&[]), "full(300) is to be prepared first");
     planner.scan.ready = [ready_archives(&[full(300)]), vec![ready_rebase(incremental(100, 200))]].concat();
-    assert_eq!(planner.needed_rebases(), keys(&[]), "the directory does not have it yet");
+    assert_eq!(planner.needed_rebases(), keys(&[]), "the directory does not have full(300) yet");
     assert_eq!(planner.find_unneeded(), [&incremental(100, 200)]);
     planner.targets = vec![directory_with(&[full(100), full(200), full(300)])];
     assert_eq!(planner.needed_rebases(), keys(&[incremental(200, 300)]));
 }
 
 #[test]
-fn only_a_directory_with_both_full_archives_is_read() {
+fn a_rebase_needs_a_directory_with_both_full_archives() {
     let fulls = [full(100), full(200)];
     let lagging = target_with(&[full(100)]);
     let mut planner = planner_with(&fulls, vec![target_with(&fulls), directory_with(&[full(200)])]);
@@ -275,7 +275,7 @@ fn only_a_directory_with_both_full_archives_is_read() {
 }
 
 #[test]
-fn an_ordinary_archive_on_an_old_one_is_not_wanted() {
+fn an_ordinary_archive_on_an_older_full_archive_is_not_wanted() {
     let mut planner = planner_with(&[incremental(100, 200)], vec![directory_with(&[full(100), full(200)])]);
     assert_eq!(next_prepared(set_rebase_onto(&mut planner, 1)), None);
     planner.scan.ready = ready_archives(&[incremental(100, 200)]);
@@ -302,12 +302,12 @@ fn a_rebased_archive_is_never_the_newest() {
     assert_eq!(next_prepared(&planner), Some(incremental(200, 210)));
 }
 
-/// Returns full archives of slots 10, 20, …: one for each bit that is set.
+/// Returns a full archive for each bit that is set, at slots 10, 20, ….
 fn full_archives_of(bits: u8) -> Vec<ArchiveName> {
     (0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| full(10 * (bit + 1))).collect()
 }
 
-/// Generates archives of few slots, so that many of them belong together.
+/// Generates archives at few slots, so that many incremental archives have a base among them.
 fn some_archives() -> impl Strategy<Value = Vec<ArchiveName>> {
     let any_incremental = (1u64..9, 1u64..9).prop_map(|(base, more)| incremental(10 * base, 10 * base + more));
     (any::<u8>(), prop::collection::vec(any_incremental, 0..6))
@@ -315,8 +315,7 @@ fn some_archives() -> impl Strategy<Value = Vec<ArchiveName>> {
 }
 
 proptest! {
-    /// Each rebased archive reaches the targets, and none is made twice. All other decisions are the same
-    /// as without rebasing.
+    /// Every needed rebase is made once and published. All other decisions are the same as without rebasing.
     #[test]
     fn rebased_archives_change_nothing_else(
         seen in some_archives(),

@@ -1,4 +1,4 @@
-//! The planner knows the validator's archives, the pinned and prepared archives, the contents of each target,
+//! The planner tracks the validator's archives, the pinned and ready archives, the contents of each target,
 //! and the running tasks. All loops take their work from the planner. The planner does no I/O, so whole runs
 //! can be simulated (`simulation_tests`).
 
@@ -50,7 +50,7 @@ pub struct EndedTask {
 pub struct PinnedSource {
     /// Identity of the file when it was pinned.
     pub file: FileIdentity,
-    /// True if the file had not changed for a while when the reading began.
+    /// True if the file had not changed for [`QUIET_TIME`](super::watcher::QUIET_TIME) when the task began.
     pub is_quiet: bool,
 }
 
@@ -61,22 +61,22 @@ pub struct DamagedArchive {
     pub error: Error,
 }
 
-/// Actions for the watcher. The planner no longer lists the archives in `unpin` and `delete`, so no
-/// loop begins work on them.
+/// Actions for the watcher. The planner has already forgotten the archives in `unpin` and `delete`, so no
+/// loop begins to work on them.
 #[derive(Debug)]
 pub struct Actions {
     pub quarantine: Vec<DamagedArchive>,
     pub unpin: Vec<ArchiveName>,
     pub pin: Vec<ListedArchive>,
     pub delete: Vec<ArchiveName>,
-    /// With `--once`: true if every task is done, or has failed.
+    /// True if this is a run with `--once` in which every task is done, or has failed.
     pub is_over: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct RebaseTask {
     pub name: ArchiveName,
-    /// Number of the target from which the full archives are read.
+    /// Index in [`PublishOptions::targets`] of the target from which the full archives are read.
     pub target_number: usize,
     pub stop: CancelToken,
 }
@@ -111,7 +111,7 @@ pub struct Planner<'a> {
     retries: BTreeMap<ArchiveKey, Retry>,
     damaged: Vec<DamagedArchive>,
     stale_pins: Vec<ArchiveName>,
-    /// Archives that were left out, and the errors with which a run with `--once` ends.
+    /// Archives that were left out, each with the error with which a run with `--once` may end.
     left_out: BTreeMap<ArchiveKey, (ArchiveName, Error)>,
     has_begun_incremental: bool,
     scan_retry: Retry,
@@ -123,7 +123,7 @@ pub struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// Creates the planner of a run. `refused` lists damaged files that earlier runs have found.
+    /// Creates the planner of a run. `refused` lists files that earlier runs have refused as damaged.
     pub fn new(
         options: &'a PublishOptions,
         refused: impl IntoIterator<Item = (ArchiveName, FileIdentity)>,
@@ -161,8 +161,8 @@ impl<'a> Planner<'a> {
         self.scan_retry.is_due(self.now)
     }
 
-    /// Records a scan, and the first `ended_count` of the ended tasks, which it may show. Forgets retries of
-    /// archives that have changed or no longer exist.
+    /// Records a scan, and the first `ended_count` of the ended tasks, which had ended before the scan began.
+    /// Forgets the retries of archives that have changed or no longer exist.
     pub fn record_scan(&mut self, scan: ScanResult, ended_count: usize) {
         self.scan = scan;
         let archives = self.scan.validator_archives.iter();
@@ -179,7 +179,8 @@ impl<'a> Planner<'a> {
         for task in self.ended_tasks.drain(..ended_count).collect::<Vec<_>>() {
             self.record_ended_task(task);
         }
-        // The end of a task is reported before a target may publish its archive.
+        // The archive of a task that is not recorded as ended may already be there. No target may publish
+        // it before the end of the task is reported.
         let preparing = self.preparing.as_ref().map(key_of);
         let rebasing = self.rebasing.as_ref().map(|task| key_of(&task.name));
         self.scan.ready.retain(|ready| ![preparing, rebasing].contains(&Some(key_of(&ready.archive.name))));
@@ -202,8 +203,8 @@ impl<'a> Planner<'a> {
         Some(next)
     }
 
-    /// Begins the next rebase, unless an archive is to be prepared, or a working target lacks a full
-    /// archive. Rebases onto the newest of the older full archives first, because most nodes have it.
+    /// Begins the next rebase, unless an archive is to be prepared, or a full archive is ready for a target
+    /// that works. Rebases onto the newest of the older full archives first, because most nodes have it.
     pub fn begin_rebase(&mut self) -> Option<RebaseTask> {
         if self.rebasing.is_some() || !self.is_all_prepared() {
             return None;
@@ -252,7 +253,7 @@ impl<'a> Planner<'a> {
         self.find_unneeded().into_iter().filter(|name| !is_sent(name)).cloned().collect()
     }
 
-    /// Returns true, and marks the target as busy, if its thread has work: the target has not been read
+    /// Returns true, and marks the target as busy, if its thread has work: if the target has not been read
     /// yet, or lacks a ready archive.
     pub fn begin_target(&mut self, number: usize) -> bool {
         let target = &self.targets[number];
@@ -278,7 +279,7 @@ impl<'a> Planner<'a> {
         self.scan.pinned.iter().map(|pinned| pinned.size_bytes).sum()
     }
 
-    /// With `--once`: true if every task is done, or has failed.
+    /// True if this is a run with `--once` in which every task is done, or has failed.
     fn is_over(&self) -> bool {
         let is_done = |target: &TargetState| {
             let has_all = || target.is_read && self.next_for_target(target).is_none();
@@ -288,7 +289,7 @@ impl<'a> Planner<'a> {
         self.options.once && is_all_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)
     }
 
-    /// With `--once`: fails if a target lacks an archive that was left out.
+    /// Fails if a target wants an archive that was left out. For runs with `--once`.
     pub fn check_left_out(&self) -> Result<()> {
         let is_wanted =
             |name| self.targets.iter().any(|target| !target.is_untried() && target.contents.published.wants(name));
@@ -299,8 +300,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// With `--once`: fails if an archive that was refused as damaged is newer than all archives of a
-    /// target.
+    /// Fails if an archive that was refused as damaged is newer than all archives of a target. For runs with
+    /// `--once`.
     pub fn check_refused(&self, refused: Vec<(ArchiveName, FileIdentity)>) -> Result<()> {
         let newest = refused.into_iter().map(|(name, _)| name).max_by_key(|name| name.slot);
         let Some(name) = newest else { return Ok(()) };

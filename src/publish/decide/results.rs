@@ -14,7 +14,7 @@ use crate::publish::journal::FileIdentity;
 use crate::publish::report::event::{PublishEvent, ReadyArchive};
 use crate::publish::watcher::QUIET_TIME;
 
-/// Reason for which a run with `--once` skips a file that may be incomplete.
+/// Reason that a run with `--once` reports when it skips a file that may be incomplete.
 const BEING_WRITTEN: &str = "it is being written";
 
 const CANNOT_PIN_HINT: &str = "put archives and pins on one file system and one mount";
@@ -28,8 +28,8 @@ impl Planner<'_> {
         self.retries.entry(key_of(name)).or_default()
     }
 
-    /// Leaves out an archive, and reports once that the archive is left out. A run with `--once` fails if a
-    /// target lacks it.
+    /// Leaves out an archive. Reports the reason once, and again if it changes. A run with `--once` fails if
+    /// a target wants the archive.
     pub fn leave_out(&mut self, name: ArchiveName, reason: String, hint: &str) {
         let message = format!("{name} was left out, and is not published: {reason}");
         let error = Error::failed(&message).with_hint(hint.to_string());
@@ -43,8 +43,8 @@ impl Planner<'_> {
         self.events.push(PublishEvent::Skipped { name, reason: reason.into() });
     }
 
-    /// Records the result of a scan and of its actions. An error ends only a run with `--once`: a
-    /// failing or full disk may recover.
+    /// Records the result of a scan and of the actions after it. Returns an error only in a run with
+    /// `--once`: in other runs, a failing or full disk may recover.
     pub fn record_scan_end(&mut self, result: Result<bool>) -> Result<bool> {
         match result {
             Err(error) if !self.options.once => {
@@ -173,7 +173,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the pause before the next attempt; `None` with `--once`, which makes no further attempt.
+    /// Returns the pause before the next attempt; `None` in a run with `--once`, which makes no other attempt.
     fn announced_retry(&self, pause: Duration) -> Option<Duration> {
         (!self.options.once).then_some(pause)
     }

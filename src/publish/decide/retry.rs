@@ -23,13 +23,13 @@ pub enum NextAttempt {
     #[default]
     Now,
     At(Instant),
-    /// When this file, which cannot be used as it is, has changed.
+    /// Once this file, which is unusable as it is, has changed.
     AfterChange(FileIdentity),
     Never,
 }
 
 impl Retry {
-    /// True if no further attempt follows, unless the file changes.
+    /// True if no further attempt follows unless the file changes.
     pub fn is_refused(&self) -> bool {
         matches!(self.next, NextAttempt::AfterChange(_) | NextAttempt::Never)
     }
@@ -42,7 +42,7 @@ impl Retry {
         pause
     }
 
-    /// Postpones the next attempt without counting a failure. Other archives go first until then.
+    /// Postpones the next attempt. Until then, other archives come first, as after many failures.
     pub fn postpone(&mut self, until: Instant) {
         self.failures = self.failures.max(FAILURES_BEFORE_OTHERS);
         self.next = NextAttempt::At(until);

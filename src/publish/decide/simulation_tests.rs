@@ -27,11 +27,10 @@ mod seeded_rng;
 /// first seed.
 const RUNS: u64 = 10_000;
 const STEPS: usize = 30;
-/// Maximum number of scans in a row, each of which leads to an action. If more are needed, the work
-/// never ends.
+/// Maximum number of scans in a row that each lead to an action. If there are more, the work never ends.
 const SCANS_MAX: usize = 8;
-/// Number of steps without disturbance after which all work is done: they take longer than any
-/// pause after a failure.
+/// Number of steps without disturbance in which all work must be done. Each step is longer than any pause
+/// after a failure.
 const CALM_STEPS: usize = 24;
 /// Number of idle steps in a row after which no more work is expected.
 const IDLE_STEPS_MAX: usize = 4;
@@ -56,7 +55,7 @@ struct SimulatedTarget {
     sending: Option<PreparedArchive>,
 }
 
-/// Everything outside of the program, which a kill does not change, and the work that is running.
+/// Everything outside the program, which a kill does not change, and the tasks that are running.
 struct Simulation<'a> {
     options: &'a PublishOptions,
     rng: SeededRng,
@@ -217,14 +216,16 @@ impl Simulation<'_> {
                 return Some(());
             }
         }
-        panic!("every scan leads to a change");
+        panic!("the scans in a row do not end: each one leads to an action");
     }
 
-    /// Records reported events.
+    /// Records which archives were reported as ready, and the time of the announced attempt.
     fn take_events(&mut self, planner: &mut Planner<'_>) {
         for event in mem::take(&mut planner.events) {
             match event {
-                PublishEvent::Prepared(ready) => drop(self.reported.insert(key_of(&ready.name))),
+                PublishEvent::Prepared(ready) => {
+                    self.reported.insert(key_of(&ready.name));
+                }
                 PublishEvent::Failed { target: None, retry: Some(retry), .. } => {
                     self.announced.iter_mut().for_each(|(_, due)| *due = self.now + retry);
                 }
@@ -268,8 +269,8 @@ impl Simulation<'_> {
         Some(())
     }
 
-    /// Checks that an archive whose next attempt is due is being prepared, if it still exists and
-    /// is wanted.
+    /// Checks that an archive is being prepared when its next attempt is due, if it still exists and is
+    /// wanted.
     fn check_announced_attempt(&mut self, planner: &Planner<'_>) {
         let Some((name, _)) = self.announced.take_if(|(_, due)| *due <= self.now) else { return };
         let existing = || self.seen.keys().chain(self.pinned.keys());
@@ -285,7 +286,7 @@ impl Simulation<'_> {
         assert!(self.preparing.is_some() || !is_wanted, "{name} is not prepared again");
     }
 
-    /// Lets loops whose work is done report their results.
+    /// Ends some of the running tasks, and reports their results to the planner.
     fn end_tasks(&mut self, planner: &mut Planner<'_>) -> Option<()> {
         planner.set_time(self.now);
         if self.preparing.is_some() && (self.is_calm || self.draw_percent(50)) {
@@ -313,7 +314,7 @@ impl Simulation<'_> {
         Some(())
     }
 
-    /// Ends a preparation, and reports it at once or later.
+    /// Ends a preparation, and reports its result now or in a later step.
     fn end_preparation(&mut self, planner: &mut Planner<'_>) {
         let (source, result) = self.preparing.take().expect("it runs");
         let result = result.unwrap_or_else(|| {
@@ -343,7 +344,7 @@ impl Simulation<'_> {
         });
     }
 
-    /// Simulates a step of a target's loop, which sends the archive that it took, and takes the next one.
+    /// Simulates a step of a target's loop: finishes sending an archive, and begins to send the next one.
     fn step_target(&mut self, planner: &mut Planner<'_>, number: usize) -> Option<()> {
         let is_calm = self.is_calm;
         let target = &mut self.targets[number];
@@ -506,7 +507,7 @@ impl<'a> Simulation<'a> {
 }
 
 #[test]
-fn random_runs_publish_the_newest_sound_archives() {
+fn random_runs_publish_the_newest_valid_archives() {
     let number_of = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
     let first_seed = number_of("PUBLISH_SEED", 1);
     let runs = number_of("PUBLISH_RUNS", RUNS);

@@ -25,7 +25,7 @@ pub enum PublishEvent {
         targets: Vec<String>,
         metrics: Option<SocketAddr>,
     },
-    /// An archive was pinned: the validator's purge no longer removes its content.
+    /// An archive was pinned: its content remains when the validator deletes the archive.
     Pinned {
         #[serde(flatten, serialize_with = "serialize_name_and_parts")]
         name: ArchiveName,
@@ -59,7 +59,7 @@ pub enum PublishEvent {
         error: Error,
         /// The target that failed; `None` for failures elsewhere.
         target: Option<String>,
-        /// Time until the next attempt; `None` if this run makes none.
+        /// Time until the next attempt; `None` if none is scheduled.
         #[serde(rename = "retry_seconds", serialize_with = "text::optional_seconds")]
         retry: Option<Duration>,
     },
@@ -85,13 +85,13 @@ pub struct ReadyArchive {
     pub root: Option<ArchiveRoot>,
     /// For rebased archives: snapshot hash of the full archive on which this archive builds.
     pub rebased_on: Option<Hash>,
-    /// Time that preparing or publishing took.
+    /// Duration of preparing, rebasing or publishing.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
 
-/// Says if the state of an archive was checked before it was published. That of an incremental
-/// archive that the validator wrote was not, because its full archive would have to be read again.
+/// Returns whether the state of an archive is checked before it is published, with the default checks. The
+/// state of a validator's incremental archive is not, because its full archive would have to be read again.
 pub fn state_check_of(archive: &ListedArchive) -> StateCheck {
     if archive.is_full() || archive.is_rebased() { StateCheck::Checked } else { StateCheck::NotChecked }
 }

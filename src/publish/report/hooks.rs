@@ -1,4 +1,4 @@
-//! Runs the operator's programs (hooks), one after another. Only the end of the run waits for them.
+//! Runs the operator's programs (hooks) one after another. Nothing waits for them but the end of the run.
 
 use std::collections::VecDeque;
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,8 @@ use slotpress_base::{Error, EscapePath, Progress, Result, progress};
 use super::event::{HookVariables, PublishEvent};
 use crate::publish::PublishOptions;
 
-/// Maximum number of hooks waiting to run. Further ones are skipped, with a warning.
+/// Maximum number of hooks that wait to run: even if each takes a minute, the last one reports its event
+/// about an hour late. Further hooks are skipped, with a warning.
 const WAITING_HOOKS_MAX: usize = 64;
 
 /// Time after which a hook is killed: enough to notify an operator. A hook should start longer work
@@ -49,7 +50,7 @@ impl<'a> Hooks<'a> {
         Self { options, timeout: HOOK_TIMEOUT, waiting: VecDeque::new(), running: None }
     }
 
-    /// Queues the event for its hook, if it has one; returns false if too many are waiting.
+    /// Queues the hook for an event, if there is one. Returns false if too many hooks are waiting.
     pub fn queue(&mut self, event: &PublishEvent) -> bool {
         let program = match event {
             PublishEvent::Published(_) => &self.options.on_published,
@@ -66,7 +67,8 @@ impl<'a> Hooks<'a> {
         true
     }
 
-    /// Starts the next hook if none runs. Kills the running hook after its timeout. Fails if a hook failed.
+    /// Starts the next hook if none is running. Kills the running hook after its timeout. Fails if a hook
+    /// failed or was killed.
     pub fn poll(&mut self) -> Result<()> {
         let Some(mut hook) = self.running.take() else {
             if let Some((program, variables)) = self.waiting.pop_front() {
@@ -96,7 +98,7 @@ impl<'a> Hooks<'a> {
     }
 
     /// Runs the waiting hooks until all have ended, the timeout is over, or the user interrupts the run.
-    /// Returns their failures.
+    /// Returns the failures, one of which counts the unfinished hooks.
     pub fn end(&mut self, progress: &dyn Progress) -> Vec<Error> {
         let start = Instant::now();
         let mut failures = Vec::new();

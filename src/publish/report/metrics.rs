@@ -43,7 +43,7 @@ pub fn newest_archive(index: &Catalog, is_counted: impl Fn(&ListedArchive) -> bo
     archives.max_by_key(|archive| archive.name.slot)
 }
 
-/// Values of the label `reason`; all series exist from the start.
+/// Values of the label `reason`.
 const REASONS: [&str; 4] = ["archive", "skipped", "target", "other"];
 
 #[derive(Debug)]
@@ -82,18 +82,18 @@ series! {
     slot_by_kind: Gauges, "newest_kind_slot", "Newest slot of a kind of archive on a target";
     age_seconds_by_kind: Gauges, "newest_kind_age_seconds",
         "Seconds since the newest archive of a kind was published on a target";
-    is_up: Gauges, "target_up", "1 if a target works, 0 if it fails";
+    is_up: Gauges, "target_up", "1 if a target works, 0 if it fails or was not reached yet";
     last_success: Gauges, "last_success_timestamp_seconds",
         "Time at which a target last answered without a failure, in seconds since 1970";
     free_bytes: Gauges, "free_bytes",
-        "Free bytes for the directory of pins or for a target, when last checked";
+        "Free bytes on the file system of the directory of pins or of a target, when last checked";
     backlog: Gauges, "backlog", "Archives that are ready and not on a target yet";
     hook_failures: Counter, "hook_failures", "Hooks that failed";
     published: Counters, "archives", "Archives published on a target";
     published_bytes: Counters, "bytes", "Bytes published on a target";
     failures: Counters, "failures", "Damaged archives, archives left out, failures of targets, others";
     stage_seconds: SecondsCounters, "stage_seconds", "Seconds spent checking and recompressing, rebasing, and publishing";
-    pinned_bytes: Gauge, "pinned_bytes", "Bytes of archives pinned against the purge";
+    pinned_bytes: Gauge, "pinned_bytes", "Bytes of pinned archives";
 }
 
 impl PublishMetrics {
@@ -102,13 +102,15 @@ impl PublishMetrics {
     pub fn new(targets: impl Iterator<Item = String>, alert_after: Option<Duration>) -> Self {
         let series = MetricSeries::default();
         let indexes: BTreeMap<_, _> = targets.map(|target| (target, Catalog::default())).collect();
-        // Create the counters now: a counter that first appears with a count of 1 has no rate in
-        // Prometheus.
+        // Create the counters now: Prometheus sees no increase in a counter that first appears with a
+        // count of 1.
         for target in indexes.keys() {
             drop(series.published.get_or_create(&target_label(target)));
             drop(series.published_bytes.get_or_create(&target_label(target)));
         }
-        REASONS.iter().for_each(|reason| drop(series.failures.get_or_create(&label("reason", reason))));
+        for reason in REASONS {
+            drop(series.failures.get_or_create(&label("reason", reason)));
+        }
         let mut registry = Registry::default();
         series.register(add_sub_registry(&mut registry, "slotpress_publish"));
         Self {
@@ -120,8 +122,8 @@ impl PublishMetrics {
         }
     }
 
-    /// Returns the time since an archive was published. Returns the time since the start of the run if there
-    /// is no archive, or if the clock has jumped back since.
+    /// Returns the time since an archive was published. If there is no archive, or if the clock has jumped
+    /// back since then, returns the time since the start of the run.
     fn age(&self, published: Option<&ListedArchive>) -> Duration {
         let age_ns = published.and_then(|archive| unix_ns(clock::now()).checked_sub(archive.modified_ns));
         age_ns.map_or_else(|| self.start.elapsed(), Duration::from_nanos)

@@ -1,5 +1,4 @@
-//! Reports events to the caller, to the operator's programs, in metrics and health, and to the
-//! service manager.
+//! Reports events to the caller, to the operator's programs, to the service manager, and as metrics.
 
 pub mod event;
 pub mod hooks;
@@ -23,8 +22,8 @@ pub struct Reporter<'a> {
     hooks: Hooks<'a>,
     metrics: Arc<PublishMetrics>,
     server: Option<MetricsServer>,
-    /// The most serious failure of an operation that is not repeated. A damaged archive is the most
-    /// serious, a network failure the least.
+    /// The most serious failure for which no other attempt is scheduled. A damaged archive is the most
+    /// serious failure, and a network failure the least.
     pub worst_failure: Option<Error>,
 }
 
@@ -52,7 +51,7 @@ impl<'a> Reporter<'a> {
 
     pub fn report(&mut self, event: PublishEvent) {
         match &event {
-            // Ignore failures of operations that are repeated: the next attempt may succeed.
+            // A failure with a time for the next attempt is ignored: that attempt may succeed.
             PublishEvent::Failed { error, retry: None, .. } | PublishEvent::Refused { error, .. } => {
                 let severity = |error: &Error| match error.kind() {
                     ErrorKind::Damaged => 2,
@@ -69,7 +68,7 @@ impl<'a> Reporter<'a> {
         self.metrics.count_event(&event);
         (self.on_event)(&event);
         if !self.hooks.queue(&event) {
-            self.progress.warn("the hooks take too long: one was not run");
+            self.progress.warn("a hook was skipped: too many hooks are waiting");
         }
     }
 
