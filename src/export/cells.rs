@@ -2,7 +2,7 @@
 
 use slotpress_base::Result;
 
-use super::sort::{changed_error, split_counted};
+use super::sort::{corrupt_rows_error, split_counted};
 use super::table::Cell;
 use five8::BASE58_ENCODED_32_MAX_LEN;
 
@@ -15,12 +15,12 @@ const TRUE: u8 = 4;
 const TEXT: u8 = 5;
 const BYTES: u8 = 6;
 const CREDITS: u8 = 7;
-/// The number of bytes, at most 8, is added to `INTEGER` and `AMOUNT`.
+// The number of bytes that follow, at most 8, is added to these two.
 const INTEGER: u8 = 16;
 const AMOUNT: u8 = 32;
 
-/// A cache of base58 texts for a column in which addresses recur, such as owners. Keeps the latest
-/// address for each value of the last byte.
+/// A cache of base58 texts for a column in which addresses recur, such as owners. For each value of the
+/// last byte, it keeps the latest address.
 pub(super) struct AddressTexts(Vec<([u8; 32], [u8; BASE58_ENCODED_32_MAX_LEN])>);
 
 impl AddressTexts {
@@ -44,8 +44,8 @@ fn padded_base58(key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
     text
 }
 
-/// Adds a cell to a row. With `texts`, an address is text. Texts are padded to the longest length,
-/// so that they sort as a text column does.
+/// Adds a cell to a row. With `texts`, an address is encoded as text, and padded to the maximum length, so
+/// that the bytes sort as the column's text does.
 pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, texts: Option<&mut AddressTexts>) {
     let number = match cell {
         Cell::Integer(integer) => integer as u64,
@@ -84,7 +84,7 @@ pub(super) fn decode_cells(row: &[u8]) -> impl Iterator<Item = Result<Cell<'_>>>
         }
         let Some((cell, after)) = split_cell(rest) else {
             rest = &[];
-            return Some(Err(changed_error()));
+            return Some(Err(corrupt_rows_error()));
         };
         rest = after;
         Some(Ok(cell))

@@ -7,7 +7,7 @@
 use slotpress_base::{Progress, Result};
 
 use super::cells::{decode_cells, push_cell, split_cells};
-use super::sort::changed_error;
+use super::sort::corrupt_rows_error;
 use super::table::{ADDED, Cell, Table};
 
 struct Comparison {
@@ -31,7 +31,7 @@ pub(super) fn find_changes<'a>(
     progress: &'a dyn Progress,
 ) -> impl Iterator<Item = Result<Vec<u8>>> + Send + 'a {
     let key_column_count = table.key_column_count();
-    let slot_column = table.columns().position(|column| column.name == "storage_slot");
+    let slot_column = table.columns().iter().position(|column| column.name == "storage_slot");
     let columns_to_slot = slot_column.map_or(0, |number| number - key_column_count);
     let comparison = Comparison { key_column_count, columns_to_slot };
     let mut rows = rows.peekable();
@@ -54,9 +54,9 @@ pub(super) fn find_changes<'a>(
 
 impl Comparison {
     fn split_row<'a>(&self, row: &'a [u8]) -> Result<StateRow<'a>> {
-        let (key, rest) = split_cells(row, self.key_column_count).ok_or_else(changed_error)?;
-        let Some(Ok(Cell::Boolean(is_new))) = decode_cells(rest).next() else { return Err(changed_error()) };
-        let (_, rest) = split_cells(rest, 1).ok_or_else(changed_error)?;
+        let (key, rest) = split_cells(row, self.key_column_count).ok_or_else(corrupt_rows_error)?;
+        let Some(Ok(Cell::Boolean(is_new))) = decode_cells(rest).next() else { return Err(corrupt_rows_error()) };
+        let (_, rest) = split_cells(rest, 1).ok_or_else(corrupt_rows_error)?;
         Ok(StateRow { key, is_new, rest })
     }
 
@@ -66,8 +66,8 @@ impl Comparison {
         Some([before, split_cells(rest, 1)?.1])
     }
 
-    /// Returns the change that a row shows, if there is one, and whether the following row belongs
-    /// to it.
+    /// Returns the row for a change, if there is one, and whether the following row is the new row of the
+    /// same account.
     fn find_change(&self, row: &[u8], following: Option<&[u8]>) -> Result<(Option<Vec<u8>>, bool)> {
         let StateRow { key, is_new, rest } = self.split_row(row)?;
         let with_change = |change, rest: &[u8]| {
@@ -84,8 +84,8 @@ impl Comparison {
             return Ok((with_change(Cell::Text("closed"), rest), false));
         };
         let is_same = rest == new.rest
-            || self.compared_bytes(rest).ok_or_else(changed_error)?
-                == self.compared_bytes(new.rest).ok_or_else(changed_error)?;
+            || self.compared_bytes(rest).ok_or_else(corrupt_rows_error)?
+                == self.compared_bytes(new.rest).ok_or_else(corrupt_rows_error)?;
         if is_same {
             return Ok((None, true));
         }
@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn changes_are_those_of_two_maps(old in any_state(), new in any_state()) {
+        fn changes_are_the_differences_between_two_maps(old in any_state(), new in any_state()) {
             let rows_of = |state: &State, is_new| -> Vec<Vec<u8>> {
                 state.iter().map(|(account, fields)| state_row(*account, *fields, Cell::Boolean(is_new))).collect()
             };
@@ -141,7 +141,7 @@ mod tests {
         }
 
         #[test]
-        fn rows_that_are_cut_off_are_an_error(length in 0usize..94) {
+        fn truncated_rows_are_an_error(length in 0usize..94) {
             let whole = state_row(1, (1, Some(1)), Cell::Boolean(false));
             let next = state_row(1, (2, Some(1)), Cell::Boolean(true));
             let rows = [Ok(whole), Ok(next[..length.min(next.len() - 1)].to_vec())];

@@ -5,11 +5,11 @@ use arrow_array::builder::{
     ArrayBuilder, BinaryBuilder, BooleanBuilder, Decimal128Builder, Int64Builder, ListBuilder, StringBuilder,
     StructBuilder,
 };
-use arrow_schema::DataType;
 use slotpress_base::{Error, Result};
 
 use super::filter::to_hex;
-use super::table::{Cell, credits_fields};
+use super::schema::{AMOUNT, ColumnKind, credits_element, credits_fields};
+use super::table::Cell;
 
 pub(super) enum ColumnValues {
     Text(StringBuilder),
@@ -21,18 +21,17 @@ pub(super) enum ColumnValues {
 }
 
 impl ColumnValues {
-    pub fn new(kind: &DataType) -> Self {
+    pub fn new(kind: ColumnKind) -> Self {
         match kind {
-            DataType::Int64 => Self::Integer(Int64Builder::new()),
-            DataType::Decimal128(..) => Self::Amount(Decimal128Builder::new().with_data_type(kind.clone())),
-            DataType::Boolean => Self::Boolean(BooleanBuilder::new()),
-            DataType::Binary => Self::Bytes(BinaryBuilder::new()),
-            DataType::List(element) => {
-                let list =
-                    ListBuilder::new(StructBuilder::from_fields(credits_fields(), 0)).with_field(element.clone());
-                Self::Credits(Box::new(list))
+            ColumnKind::Address | ColumnKind::Text => Self::Text(StringBuilder::new()),
+            ColumnKind::Integer => Self::Integer(Int64Builder::new()),
+            ColumnKind::Amount => Self::Amount(Decimal128Builder::new().with_data_type(AMOUNT)),
+            ColumnKind::Boolean => Self::Boolean(BooleanBuilder::new()),
+            ColumnKind::Bytes => Self::Bytes(BinaryBuilder::new()),
+            ColumnKind::Credits => {
+                let items = StructBuilder::from_fields(credits_fields(), 0);
+                Self::Credits(Box::new(ListBuilder::new(items).with_field(credits_element())))
             }
-            _ => Self::Text(StringBuilder::new()),
         }
     }
 
@@ -85,7 +84,7 @@ fn parse_credits(items: &[u8]) -> impl Iterator<Item = EpochCredits> {
 }
 
 fn push_credits(column: &mut StructBuilder, item: &EpochCredits) -> Result<()> {
-    let type_error = || Error::failed("credits have columns of a different type");
+    let type_error = || Error::failed("the fields of credits have different types");
     let epoch = i64::try_from(item.epoch).ok();
     let epochs = column.field_builder::<Int64Builder>(0);
     epochs.ok_or_else(type_error)?.append_option(epoch);
@@ -123,8 +122,8 @@ pub(super) fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
     }
 }
 
-/// Adds text, in quotes if necessary. Control characters are replaced, because a row must be one line,
-/// and a terminal may show it.
+/// Adds text, in quotes if necessary. Replaces control characters, because a row must be one line, and may
+/// be shown on a terminal.
 fn push_csv_text(text: &mut Vec<u8>, word: &str) {
     if !word.contains(|character: char| character.is_control() || matches!(character, ',' | '"')) {
         return text.extend_from_slice(word.as_bytes());
@@ -138,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_in_csv_is_quoted_and_plain() {
+    fn text_in_csv_is_quoted_and_has_no_control_characters() {
         for (word, expected) in [
             ("plain", "plain"),
             ("", ""),

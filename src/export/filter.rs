@@ -1,5 +1,4 @@
-//! Filters that decide which accounts are exported. They see only the newest version of each
-//! account.
+//! Filters that decide which accounts are exported. They are applied to the newest version of each account.
 
 use std::collections::HashSet;
 use std::str::FromStr;
@@ -31,7 +30,7 @@ pub struct Memcmp {
 }
 
 impl Memcmp {
-    /// Creates a filter for data that has these bytes, at most 128, at the offset.
+    /// Creates a filter for data that has these bytes at the offset.
     pub fn new(offset: u64, bytes: impl Into<Vec<u8>>) -> Self {
         Self { offset, bytes: bytes.into() }
     }
@@ -49,7 +48,7 @@ impl FromStr for Memcmp {
         let syntax_error =
             || Error::usage("a comparison is OFFSET:BASE58 or OFFSET:0xHEX with 1 to 128 bytes, such as 32:0x01ff");
         let (offset, value) = text.split_once(':').ok_or_else(syntax_error)?;
-        // Longer text is never decoded: base58 takes quadratic time.
+        // Do not decode longer text: that would take quadratic time in base58.
         if value.len() > 2 * COMPARED_BYTES_MAX + 2 {
             return Err(syntax_error());
         }
@@ -84,7 +83,7 @@ fn serialize_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S:
     serializer.serialize_str(&to_hex(bytes))
 }
 
-/// Maximum number of addresses that a manifest lists. Of a larger set, it states the number and a hash.
+/// Maximum number of addresses that a manifest lists. For a larger set, it states their number and a hash.
 const LISTED_MAX: usize = 100;
 
 fn set_allows(set: &HashSet<Address>, key: &[u8; 32]) -> bool {
@@ -115,10 +114,11 @@ pub struct Filter {
     /// Programs that own the accounts.
     #[serde(serialize_with = "serialize_set")]
     pub owners: HashSet<Address>,
-    /// Mints to export with their token accounts; other accounts are excluded.
+    /// Mints whose token accounts are exported. The mints themselves are exported only to the table of mints
+    /// and for test validators. Other accounts are excluded.
     #[serde(serialize_with = "serialize_set")]
     pub mints: HashSet<Address>,
-    /// Owners of token accounts to export; other accounts are excluded.
+    /// Owners whose token accounts are exported; other accounts are excluded.
     #[serde(serialize_with = "serialize_set")]
     pub wallets: HashSet<Address>,
     /// Addresses of the accounts themselves.
@@ -153,12 +153,12 @@ impl Filter {
         sets.iter().all(|set| set.is_empty()) && self.data_size.is_none() && self.memcmp.is_empty()
     }
 
-    /// True if mints or wallets are filtered, for which accounts must be parsed as token accounts.
+    /// True if there is a filter by mint or wallet, for which accounts must be parsed as token accounts.
     pub(super) fn selects_tokens(&self) -> bool {
         !self.mints.is_empty() || !self.wallets.is_empty()
     }
 
-    /// True if the filters of mints and wallets can select rows of a table.
+    /// True if the filters by mint and wallet can select rows of a table.
     pub(super) fn selects_from(&self, table: Table) -> bool {
         match table {
             Table::Accounts | Table::TokenAccounts => true,
@@ -174,8 +174,8 @@ impl Filter {
             && self.memcmp.iter().all(|memcmp| memcmp.matches(data))
     }
 
-    /// True if the filters of mints and wallets allow an account. `token` may be `None` if there are
-    /// no such filters.
+    /// True if the filters by mint and wallet allow an account. Without such filters, `token` need not be
+    /// parsed.
     pub(super) fn allows_token(&self, header: &RecordHeader, token: &Option<TokenData<'_>>) -> bool {
         match token {
             Some(TokenData::Account(account)) => {
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comparisons_are_those_of_rpc_servers() {
+    fn comparisons_have_the_syntax_and_limits_of_rpc_servers() {
         let parse = |text: &str| text.parse::<Memcmp>().ok().map(|memcmp| (memcmp.offset, memcmp.bytes));
         assert_eq!(parse("3:0x01fF"), Some((3, vec![1, 255])));
         assert_eq!(parse("0:2"), Some((0, vec![1])));

@@ -1,7 +1,7 @@
 //! Exports the newest version of each account as tables.
 //!
-//! Directories and stores get Parquet files, or one JSON file per account for test validators; a
-//! stream gets one table as CSV. Files get their final names only after the state was checked.
+//! In a directory or store, tables are Parquet files; accounts for test validators are JSON files. A
+//! stream receives one table as CSV. Files get their final names only after the state was checked.
 //!
 //! ```no_run
 //! use slotpress::{NoProgress, Snapshot};
@@ -12,7 +12,7 @@
 //! let filter = Filter::default().owners([stake_program].into());
 //! let options = ExportOptions::new(snapshot).filter(filter);
 //! let report = export(&options, ExportTo::Dir("/mnt/tables".into()), &NoProgress)?;
-//! println!("{} rows of slot {}", report.tables[0].rows, report.facts.slot);
+//! println!("{} rows at slot {}", report.tables[0].rows, report.facts.slot);
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 
@@ -27,6 +27,7 @@ mod output;
 mod parts;
 mod report;
 mod rows;
+mod schema;
 mod sort;
 mod subset;
 mod table;
@@ -50,14 +51,14 @@ use sort::SortRun;
 pub use table::Table;
 use visitor::Exporter;
 
-/// Version of the columns. Changes whenever they do.
+/// Version of the columns, which changes whenever they do.
 pub const SCHEMA_VERSION: u32 = 3;
 
 /// Minimum bytes of rows that a worker sorts at a time for one table.
 const RUN_BYTES_MIN: u64 = 8 << 20;
-/// Size of the largest row: an account with 10 MiB of data, which is also decoded in one piece.
+/// Memory for the largest row with data: an account with 10 MiB, in the row and as a decoded record.
 const DATA_ROW_BYTES_MAX: u64 = 22 << 20;
-/// Size of the largest row without data: a mint with 64 KiB of extensions, and more.
+/// Ample memory for the largest row without data: a mint, whose metadata has at most 64 KiB.
 const ROW_BYTES_MAX: u64 = 1 << 20;
 
 /// Format of the files.
@@ -79,7 +80,7 @@ pub enum TableFormat {
 }
 
 impl TableFormat {
-    /// True if the files hold whole accounts instead of rows.
+    /// True if the files contain whole accounts instead of rows.
     fn has_whole_accounts(self) -> bool {
         matches!(self, Self::TestValidator | Self::Surfpool)
     }
@@ -89,12 +90,12 @@ impl TableFormat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DataPart {
-    /// No data; its length is exported in any case.
+    /// None of the data. Its length is exported in any case.
     #[default]
     None,
-    /// All of it, whatever its length.
+    /// All data, whatever its length.
     Full,
-    /// A slice of it.
+    /// A slice of the data.
     Slice {
         /// Offset of the first byte.
         offset: u32,
@@ -202,7 +203,7 @@ impl ExportOptions {
         if table == Table::Accounts && self.data != DataPart::None { DATA_ROW_BYTES_MAX } else { ROW_BYTES_MAX }
     }
 
-    /// Returns the fields of the manifests that are compared with published ones.
+    /// Returns the fields of the manifests that are compared with those of published manifests.
     fn planned_fields(&self, slot: u64, since: Option<(u64, Hash)>) -> Value {
         json!({
             "schema_version": SCHEMA_VERSION, "slot": slot, "filter": self.filter, "data": self.data,
@@ -211,7 +212,7 @@ impl ExportOptions {
     }
 
     pub(crate) fn row_order(&self, table: Table) -> RowOrder {
-        // Sorting all data would need as much space in the temporary directory as the data has.
+        // Sorting all data would need as much space in the temporary directory as the data itself.
         let is_large = table == Table::Accounts && self.data != DataPart::None && self.filter.is_empty();
         if self.since.is_some() {
             return RowOrder::Clustered;
@@ -242,23 +243,24 @@ impl ExportOptions {
             return Err(Error::usage("there is no table to export"));
         }
         if is_stream && self.order == Some(RowOrder::Clustered) {
-            return Err(Error::usage("rows go to a stream as they are read").with_hint("export into a directory"));
+            return Err(Error::usage("rows are written to a stream as they are read, so they cannot be sorted")
+                .with_hint("export into a directory"));
         }
         if self.since.is_some() && (is_stream || self.order == Some(RowOrder::Unordered)) {
             return Err(Error::usage("changes are found by sorting the rows of both states, and written as files")
                 .with_hint("export into a directory, in order"));
         }
         if is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv) {
-            return Err(Error::usage("only one table goes to a stream, as CSV").with_hint("export into a directory"));
-        }
-        if !is_stream && self.format == TableFormat::Csv {
             return Err(
-                Error::usage("CSV goes to standard output only").with_hint("export as Parquet into a directory")
+                Error::usage("only one table can be written to a stream, as CSV").with_hint("export into a directory")
             );
         }
+        if !is_stream && self.format == TableFormat::Csv {
+            return Err(Error::usage("CSV is written to standard output only").with_hint("export as Parquet into a directory"));
+        }
         if let Some(table) = self.tables.iter().find(|table| !self.filter.selects_from(**table)) {
-            let message = format!("a filter by mint or wallet excludes table {}", table.name());
-            return Err(Error::usage(message).with_hint("export it in another run, without that filter"));
+            let message = format!("a filter by mint or wallet excludes all rows of the table {}", table.name());
+            return Err(Error::usage(message).with_hint("export this table in another run, without that filter"));
         }
         let has_whole_accounts = self.format.has_whole_accounts();
         if has_whole_accounts && self.since.is_some() {
@@ -267,12 +269,12 @@ impl ExportOptions {
         let is_plain = self.tables == [Table::Accounts] && self.data == DataPart::None;
         if has_whole_accounts && (!is_plain || self.filter.is_empty()) {
             return Err(Error::usage(
-                "for a test validator, only whole accounts that filters select are exported, and no other tables",
+                "for a test validator, only whole accounts that a filter selects are exported, and no other tables",
             )
-            .with_hint("select accounts by at least one filter, such as their addresses"));
+            .with_hint("select accounts with at least one filter, such as by address"));
         }
         if self.filter.with_mints && !has_whole_accounts {
-            return Err(Error::usage("mints of token accounts are added for a test validator only"));
+            return Err(Error::usage("mints of token accounts are only added for a test validator"));
         }
         Ok(())
     }
@@ -282,16 +284,16 @@ fn archive_name(snapshot: &Snapshot) -> Option<&ArchiveName> {
     snapshot.archives().next_back()?.name.as_ref()
 }
 
-/// Writes the accounts of a state as tables. Files get their names only if the state is right, or
-/// if the caller asked not to check it. To a stream, rows are written before the state is checked.
+/// Writes the accounts of a state as tables. Files get their names only if the state passes its checks, or
+/// if the options disable them. Rows are written to a stream before the state is checked.
 ///
 /// With [`since`](ExportOptions::since), checks both states, and compares an expected slot or hash
 /// with the new state only.
 ///
 /// # Errors
-/// See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if the full archive of an incremental
-/// archive is missing, if the output already has the slot, if the latest state in the output is not `since`,
-/// or if the disk or store fails.
+/// See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if the options contradict each other,
+/// if the full archive of an incremental archive is missing, if the output already has the slot, if the latest
+/// state in the output is not `since`, or if the disk or store fails.
 pub fn export(options: &ExportOptions, destination: ExportTo<'_>, progress: &dyn Progress) -> Result<ExportReport> {
     let stopwatch = Stopwatch::start();
     let ExportOptions { snapshot, since, .. } = options;

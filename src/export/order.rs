@@ -1,5 +1,5 @@
-//! Keeps changes in order: changes must be relative to the state that was last exported to their table.
-//! Otherwise, the table would lack accounts that changed in between.
+//! Checks that changes are relative to the state that was last exported to their table. Otherwise, the
+//! table would lack accounts that changed in between.
 
 use serde_json::Value;
 use slotpress_base::{Error, Progress, Result, text};
@@ -16,7 +16,7 @@ fn show_field(field: &Value) -> String {
     text::json(field).chars().take(SHOWN_CHARS_MAX).collect()
 }
 
-/// Describes how a published manifest differs from ours in one of these fields.
+/// Describes the first of these fields in which a published manifest differs from ours.
 fn describe_difference(published: &Value, ours: &Value, keys: &[&str]) -> Option<String> {
     let key = keys.iter().find(|key| ours[**key] != published[**key])?;
     let [published, ours] = [published, ours].map(|manifest| show_field(&manifest[*key]));
@@ -24,7 +24,7 @@ fn describe_difference(published: &Value, ours: &Value, keys: &[&str]) -> Option
 }
 
 /// Refuses changes that are not relative to the newest state of a table, and a whole state that would
-/// come between changes and the state to which they are relative. `table` holds the manifests.
+/// come between changes and the state to which they are relative. `table` is the table's directory.
 pub fn check_order(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()> {
     let slot = ours["slot"].as_u64().unwrap_or_default();
     let location = table.location_of("");

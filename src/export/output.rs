@@ -6,8 +6,8 @@
 //! the journal, and removes what the earlier run left. If the earlier run is still alive, it ends as
 //! soon as it finds the journal replaced, and removes nothing.
 //!
-//! Files are first written to a work directory in the output, or for a store in a scratch directory.
-//! So nothing unchecked is published, and memory does not grow with the number of files.
+//! Files are first written to a work directory, which is in the output directory, or for a store in a
+//! scratch directory. So nothing unchecked is published.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -27,10 +27,10 @@ use super::table::Table;
 use super::{Manifest, TableFields, order};
 use crate::restore::created_dirs::CreatedDirs;
 
-/// Prefix of work directories, which killed runs leave.
+/// Prefix of the names of work directories. Killed runs leave them behind.
 pub const WORK_PREFIX: &str = "slotpress-partial-export-";
 
-/// Limit on the size of a manifest, which is read in one piece.
+/// Limit on the size of a manifest or journal, the same as for writing a small file to a store.
 pub(super) const MANIFEST_BYTES_MAX: u64 = 8 << 20;
 
 /// Output of an export.
@@ -44,12 +44,12 @@ pub enum ExportTo<'a> {
         /// Directory for files that are not published yet.
         scratch: PathBuf,
     },
-    /// A stream, to which the rows of one table are written as CSV, before the state is known to be right.
+    /// A stream, to which the rows of one table are written as CSV before the state is checked.
     Stream(&'a mut (dyn std::io::Write + Send + 'a)),
 }
 
 pub(super) struct ExportOutput {
-    // First field, so that it is removed before the directory that was created for it.
+    // The first field, because it must be dropped, and so removed, before the directories in `created`.
     pub work: WorkDir,
     created: CreatedDirs,
     store: Store,
@@ -100,7 +100,7 @@ fn is_export_name(name: &str) -> bool {
     name.starts_with("part-") || name.ends_with(".json")
 }
 
-/// Returns the condition that the file is still this version, or is still missing.
+/// Returns the condition that the file has not changed since it was read, or is still missing.
 fn if_unchanged(file: &Option<SmallFile>) -> Condition {
     let Some(file) = file else { return Condition::Absent };
     let etag = file.etag.clone();
@@ -135,8 +135,8 @@ impl ExportOutput {
         self.open_table(table)?.open_or_create_dir(&slot_dir(slot))
     }
 
-    /// Finds the leftovers of an earlier run. If that run had published all of its tables, only its
-    /// journal is left, and is removed.
+    /// Finds the leftovers of an earlier run. If that run had published all of its tables, removes its
+    /// journal, and returns nothing.
     fn find_unfinished(&self, slot: u64, progress: &dyn Progress) -> Result<UnfinishedExport> {
         let name = journal_name(slot);
         let Some(journal) = self.store.get_small_file(&name, MANIFEST_BYTES_MAX, progress)? else {
@@ -158,8 +158,8 @@ impl ExportOutput {
         Ok(UnfinishedExport { journal: Some(journal), tables })
     }
 
-    /// Refuses tables that the output has already, and changes that do not follow its latest state.
-    /// Ignores the leftovers of an unfinished export, and returns them.
+    /// Refuses tables that the output already has, and changes that do not follow its latest state. Ignores
+    /// the leftovers of an unfinished export, and returns them.
     pub fn check_is_free(&self, ours: &Value, tables: &[Table], progress: &dyn Progress) -> Result<UnfinishedExport> {
         progress.check()?;
         let slot = ours["slot"].as_u64().unwrap_or_default();
@@ -183,8 +183,7 @@ impl ExportOutput {
         Ok(unfinished)
     }
 
-    /// Gives all files their names, once the state is known to be right. Returns the paths or URLs of
-    /// the manifests.
+    /// Gives all files their final names. Returns the paths or URLs of the manifests.
     pub fn publish(
         mut self,
         manifest: &Manifest,
@@ -224,7 +223,7 @@ impl ExportOutput {
             .with_hint("let one run end before the next begins, or use a different place for each")
     }
 
-    /// Removes a table of a slot: its manifest, then files of these names.
+    /// Removes a slot from a table: the manifest, then the files with these names.
     fn remove(&self, table: &str, slot: u64, names: &[&str], progress: &dyn Progress) -> Result<()> {
         let Some(store) = self.store.open_dir(table)? else { return Ok(()) };
         store.delete(&manifest_name(slot), progress)?;
@@ -234,7 +233,7 @@ impl ExportOutput {
                 files.delete(name, progress)?;
             }
         }
-        // Fails if other programs have put something there.
+        // These calls fail if the directories contain other files, which must stay.
         let _ = store.dir().map(|dir| dir.remove_dir(&partition));
         let _ = self.store.dir().map(|dir| dir.remove_dir(table));
         Ok(())
@@ -299,11 +298,11 @@ impl PublishingRun<'_> {
             if put == PutOutcome::Refused {
                 return Err(exists_error(&store.location_of(&name)));
             }
-            // Another run may have put the manifest of a different slot there in the meantime.
+            // In the meantime, another run may have published the manifest of a different slot.
             order::check_order(&self.manifest.to_value(), &store, progress)?;
             published.push(store.location_of(&name));
         }
-        // If this fails, a later run removes it.
+        // If this fails, a later run removes the journal.
         let _ = output.store.delete(&journal_name(slot), progress);
         Ok(published)
     }
@@ -335,7 +334,8 @@ impl PublishingRun<'_> {
             return work.move_checked(&file.part, &stat, dir, name);
         }
         let headers = Attributes::from_iter([(Attribute::ContentType, "application/octet-stream")]);
-        let mut upload = store.upload(name, &headers, file.bytes, false, progress)?;
+        let replace = false;
+        let mut upload = store.upload(name, &headers, file.bytes, replace, progress)?;
         let mut source = work.open_file(&file.part)?;
         let mut buffer = vec![0; 1 << 20];
         loop {
@@ -364,7 +364,7 @@ impl PublishingRun<'_> {
             Ok(())
         } else {
             Err(Error::failed(format!("{} does not have the files that were sent there", files.location_of("")))
-                .with_hint("look at the store's own log, and whether another program writes there"))
+                .with_hint("check the store's own log, and whether another program writes there"))
         }
     }
 }

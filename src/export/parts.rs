@@ -30,7 +30,7 @@ use super::cells::decode_cells;
 use super::changes::find_changes;
 use super::column::{ColumnValues, push_csv};
 use super::filter::to_hex;
-use super::sort::{SortRun, Sorter, changed_error, group_rows, split_counted};
+use super::sort::{SortRun, Sorter, corrupt_rows_error, group_rows, split_counted};
 use super::table::{Cell, Table, not_written_error};
 
 /// Maximum number of rows in a row group. A query for a key reads one or two groups of each file, and
@@ -38,8 +38,8 @@ use super::table::{Cell, Table, not_written_error};
 pub(super) const GROUP_ROWS: usize = 13_500;
 /// Limit on the bytes of a row group's rows, before they are encoded. The last row may exceed it.
 pub(super) const GROUP_BYTES: usize = 4 << 20;
-/// Rate of false positives of a Bloom filter.
-const FALSE_POSITIVES: f64 = 0.01;
+/// Rate of false positives of the Bloom filters.
+const FALSE_POSITIVE_RATE: f64 = 0.01;
 /// Memory for encoding a row group: its rows as bytes, as columns and as pages, with an account of
 /// 10 MiB in each form.
 pub(super) const ENCODER_BYTES: u64 = 48 << 20;
@@ -66,7 +66,7 @@ pub struct ExportedFile {
     pub rows: u64,
     /// Size of the file.
     pub bytes: u64,
-    /// SHA-256 of the file, in hexadecimal digits.
+    /// SHA-256 of the file, as hexadecimal digits.
     pub sha256: String,
     /// Key of the first row, if rows are sorted: a value for each column by which they are sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -74,6 +74,7 @@ pub struct ExportedFile {
     /// Key of the last row.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub greatest_key: Vec<Option<String>>,
+    /// Name in the work directory.
     #[serde(skip)]
     pub(super) part: String,
 }
@@ -132,7 +133,7 @@ impl<'a> TableWriter<'a> {
         self.append(encoded?)
     }
 
-    /// Completes all files. A table without rows gets one file, which has the columns.
+    /// Completes all files. A table without rows is one file with the columns.
     pub fn finish(&self, progress: &dyn Progress) -> Result<Vec<ExportedFile>> {
         if let Some(sorter) = &self.sorter {
             self.write_sorted(sorter, progress)?;
@@ -147,7 +148,8 @@ impl<'a> TableWriter<'a> {
     }
 
     fn write_sorted(&self, sorter: &Sorter, progress: &dyn Progress) -> Result<()> {
-        // The state was checked, so its memory is free. Tables are finished one after another.
+        // The check of the state has ended, so its memory is free. Tables are finished one after another, so
+        // each may use all of it.
         let verify = &self.options.verify;
         let memory_bytes = self.options.memory_bytes / 2 + verify.check.memory_bytes;
         let encoders = (memory_bytes - memory_bytes / 8) / ENCODER_BYTES;
@@ -190,8 +192,10 @@ impl<'a> TableWriter<'a> {
     fn encode(&self, group: &[u8]) -> Result<EncodedGroup> {
         panic_point("row encoder");
         let schema = self.table.schema(self.options);
-        let mut columns: Vec<ColumnValues> =
-            schema.fields().iter().map(|field| ColumnValues::new(field.data_type())).collect();
+        let mut columns = Vec::new();
+        for column in self.table.exported_columns(self.options) {
+            columns.push(ColumnValues::new(column.kind));
+        }
         let mut rest = group;
         let mut rows = 0;
         let mut last = None;
@@ -203,7 +207,7 @@ impl<'a> TableWriter<'a> {
             rest = after;
             rows += 1;
         }
-        let (Some((first, _)), Some(last)) = (split_counted(group), last) else { return Err(changed_error()) };
+        let (Some((first, _)), Some(last)) = (split_counted(group), last) else { return Err(corrupt_rows_error()) };
         let mut keys = KeyRange::default();
         if self.sorter.is_some() {
             keys = KeyRange { least: self.row_key(first)?, greatest: self.row_key(last)? };
@@ -249,15 +253,15 @@ fn parquet_writer<W: Write + Send>(
         .set_created_by(format!("slotpress {}", env!("CARGO_PKG_VERSION")))
         .set_compression(zstd(3)?)
         .set_key_value_metadata(Some(footer));
-    // Nearly all values of these columns differ, so a dictionary would be discarded. The minimum and
-    // maximum of the data would be useless.
+    // Nearly all values of these columns differ, so a dictionary would be discarded.
     for name in ["address", "data"] {
         properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
     }
-    // A dictionary has removed what repeats in these columns: level 2 compresses them as well as level 3, in half of the time.
+    // Addresses are random bytes in base58: level 2 compresses them as well as level 3, in half of the time.
     for name in ["address", "owner"] {
         properties = properties.set_column_compression(ColumnPath::from(name), zstd(2)?);
     }
+    // No query uses the minimum and maximum of data.
     properties = properties.set_column_statistics_enabled(ColumnPath::from("data"), EnabledStatistics::None);
     if options.is_sorted(table) {
         properties = set_order(table, properties);
@@ -278,12 +282,12 @@ fn set_order(table: Table, properties: WriterPropertiesBuilder) -> WriterPropert
     });
     let mut properties = properties.set_sorting_columns(Some(sorting.collect()));
     // Statistics suffice for the columns of the key before the address.
-    let columns = table.columns().skip(table.key_column_count() - 1);
+    let columns = table.columns().iter().skip(table.key_column_count() - 1);
     for column in columns.filter(|column| ["address", "owner"].contains(&column.name)) {
         let column = ColumnPath::from(column.name);
         properties = properties
             .set_column_dictionary_enabled(column.clone(), false)
-            .set_column_bloom_filter_fpp(column.clone(), FALSE_POSITIVES)
+            .set_column_bloom_filter_fpp(column.clone(), FALSE_POSITIVE_RATE)
             .set_column_bloom_filter_max_ndv(column, GROUP_ROWS as u64);
     }
     properties
@@ -330,7 +334,7 @@ fn append_group<W: Write + Send>(
     Ok(file.bytes_written() as u64)
 }
 
-/// Converts an error of the Parquet library. If an I/O error caused it, reports the I/O error.
+/// Converts an error of the Parquet library. Returns the I/O error that caused it, if there is one.
 fn parquet_error(error: ParquetError) -> Error {
     if let ParquetError::External(source) = &error
         && let Some(source) = source.downcast_ref::<io::Error>()
@@ -359,7 +363,7 @@ impl<'a> PartFile<'a> {
         Ok(Self { name: name.to_string(), dir, watch, file, out, hasher: Sha256::new(), bytes: 0 })
     }
 
-    /// Syncs the file. `rows` is the number of rows in it.
+    /// Completes and syncs the file, which contains `rows` rows.
     pub fn close(mut self, rows: u64) -> Result<ExportedFile> {
         let path = self.dir.path_of(&self.name);
         self.out.finish().or_path("write", &path)?;

@@ -33,7 +33,7 @@ pub struct Manifest {
     pub bank_hash: Hash,
     /// Snapshot hash of the state.
     pub hash: Hash,
-    /// Sum of the lamports of all accounts.
+    /// Sum of the lamports of all accounts, as the bank file states it.
     #[serde(serialize_with = "text::display")]
     pub capitalization_lamports: u64,
     /// Result of the check of the state.
@@ -56,7 +56,7 @@ pub struct Manifest {
     pub data: DataPart,
     /// Format of the files.
     pub format: TableFormat,
-    /// Number of accounts whose data their owner program cannot have written. They are only in the
+    /// Number of accounts whose data the program that owns them cannot have written. They are only in the
     /// table of accounts.
     pub unparsed_accounts: u64,
     /// Number of token accounts and mints with an extension that is truncated.
@@ -124,7 +124,7 @@ impl Manifest {
 pub struct SourceFields {
     /// Name of the file.
     pub name: String,
-    /// Root of its frame hashes, which covers all its bytes; `None` if it has none.
+    /// Root of an archive's frame hashes, which covers all its bytes; `None` without frame hashes.
     pub root: Option<ArchiveRoot>,
 }
 

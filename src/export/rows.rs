@@ -1,4 +1,5 @@
-//! Columns and rows of the tables of mints, stakes, votes and programs.
+//! Rows of the tables of mints, stakes, votes and programs. Their cells are in the order of the columns in
+//! `schema`.
 
 use sha2::{Digest, Sha256};
 use slotpress_base::Result;
@@ -7,29 +8,10 @@ use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{Delegation, LoaderAccount, Mint, RecordHeader, StakeAccount, VoteState};
 
 use super::filter::to_hex;
-use super::table::{Cell, RowBatch, extension_names, integer_cell, storage_slot_cell};
+use super::table::{Cell, RowBatch, extension_names, lamports_cell, storage_slot_cell};
 
-pub(super) const MINTS: &str = "address:address token_program:address decimals:integer supply:amount
-    mint_authority:address? freeze_authority:address? is_initialized:boolean extensions:text? name:text? symbol:text?
-    uri:text? lamports:integer storage_slot:integer?";
-
-pub(super) const STAKES: &str = "voter:address? address:address state:text staker:address? withdrawer:address?
-    lockup_timestamp:integer? lockup_epoch:amount? lockup_custodian:address? rent_exempt_reserve:amount?
-    delegated_lamports:amount? activation_epoch:integer? deactivation_epoch:integer? credits_observed:amount?
-    effective_lamports:amount activating_lamports:amount deactivating_lamports:amount lamports:integer
-    storage_slot:integer?";
-
-pub(super) const VOTES: &str = "address:address version:text node:address authorized_voter:address?
-    authorized_withdrawer:address commission_bps:integer block_revenue_commission_bps:integer?
-    inflation_rewards_collector:address? block_revenue_collector:address? bls_key:bytes? root_slot:integer?
-    last_vote_slot:integer? epoch_credits:credits lamports:integer storage_slot:integer?";
-
-pub(super) const PROGRAMS: &str = "address:address loader:address programdata_address:address?
-    upgrade_authority:address? deploy_slot:integer? code_length:integer? code_sha256:text? lamports:integer
-    storage_slot:integer?";
-
-/// Returns the cell of an epoch or slot: null if there is none, or if it is beyond `i64::MAX`.
-fn epoch_or_slot_cell<'a>(number: Option<u64>) -> Cell<'a> {
+/// Returns a cell that is null if there is no number, or if the number exceeds `i64::MAX`.
+fn optional_integer_cell<'a>(number: Option<u64>) -> Cell<'a> {
     let number = number.and_then(|number| i64::try_from(number).ok());
     number.map_or(Cell::Null, Cell::Integer)
 }
@@ -43,7 +25,7 @@ pub(super) fn text_cell(text: Option<&str>) -> Cell<'_> {
 }
 
 impl RowBatch {
-    /// Adds a row of the table of mints. Returns true if an extension is truncated.
+    /// Adds a row to the table of mints. Returns true if an extension is truncated.
     pub fn push_mint(&mut self, header: &RecordHeader, mint: &Mint<'_>, slot: Option<u64>) -> Result<bool> {
         let (names, is_truncated) = extension_names(mint.extensions);
         let metadata = mint.metadata();
@@ -59,13 +41,13 @@ impl RowBatch {
             text_cell(metadata.map(|metadata| metadata.name)),
             text_cell(metadata.map(|metadata| metadata.symbol)),
             text_cell(metadata.map(|metadata| metadata.uri)),
-            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            lamports_cell(header)?,
             storage_slot_cell(slot, &header.pubkey)?,
         ]);
         Ok(is_truncated)
     }
 
-    /// Adds a row of the table of stakes. Returns false if the account cannot be parsed.
+    /// Adds a row to the table of stakes. Returns false if the account cannot be parsed.
     pub fn push_stake(
         &mut self,
         header: &RecordHeader,
@@ -99,19 +81,19 @@ impl RowBatch {
             address_cell(meta.map(|meta| &meta.lockup_custodian)),
             amount(meta.map(|meta| meta.rent_exempt_reserve)),
             amount(stake.as_ref().map(|stake| stake.lamports)),
-            epoch_or_slot_cell(stake.as_ref().map(|stake| stake.activation_epoch)),
-            epoch_or_slot_cell(stake.as_ref().map(|stake| stake.deactivation_epoch)),
+            optional_integer_cell(stake.as_ref().map(|stake| stake.activation_epoch)),
+            optional_integer_cell(stake.as_ref().map(|stake| stake.deactivation_epoch)),
             amount(credits),
             Cell::Amount(in_epoch.effective),
             Cell::Amount(in_epoch.activating),
             Cell::Amount(in_epoch.deactivating),
-            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            lamports_cell(header)?,
             storage_slot_cell(slot, &header.pubkey)?,
         ]);
         Ok(true)
     }
 
-    /// Adds a row of the table of votes, unless the account is not initialized. Returns false if it
+    /// Adds a row to the table of votes, unless the account is not initialized. Returns false if the account
     /// cannot be parsed.
     pub fn push_vote(&mut self, header: &RecordHeader, data: &[u8], epoch: u64, slot: Option<u64>) -> Result<bool> {
         let Some(state) = VoteState::parse(data) else { return Ok(data.starts_with(&[0; 4])) };
@@ -128,17 +110,17 @@ impl RowBatch {
             address_cell(v4.map(|fields| &fields.inflation_rewards_collector)),
             address_cell(v4.map(|fields| &fields.block_revenue_collector)),
             v4.and_then(|fields| fields.bls_key.as_ref()).map_or(Cell::Null, |key| Cell::Bytes(key)),
-            epoch_or_slot_cell(state.root_slot),
-            epoch_or_slot_cell(state.last_vote_slot),
+            optional_integer_cell(state.root_slot),
+            optional_integer_cell(state.last_vote_slot),
             Cell::Credits(state.epoch_credits),
-            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            lamports_cell(header)?,
             storage_slot_cell(slot, &header.pubkey)?,
         ]);
         Ok(true)
     }
 
-    /// Adds a row of the table of programs, if the account is a program or has a program's code.
-    /// Returns false if its loader cannot have written it.
+    /// Adds a row to the table of programs, if the account is a program or contains a program's code.
+    /// Returns false if the loader that owns the account cannot have written its data.
     pub fn push_program(&mut self, header: &RecordHeader, data: &[u8], slot: Option<u64>) -> Result<bool> {
         let (programdata, code) = match LoaderAccount::parse(&header.owner, header.executable == 1, data) {
             None => return Ok(false),
@@ -152,10 +134,10 @@ impl RowBatch {
             Cell::Address(&header.owner),
             address_cell(programdata.as_ref()),
             address_cell(code.as_ref().and_then(|code| code.upgrade_authority.as_ref())),
-            epoch_or_slot_cell(code.and_then(|code| code.deploy_slot)),
-            epoch_or_slot_cell(code.map(|code| code.code.len() as u64)),
+            optional_integer_cell(code.and_then(|code| code.deploy_slot)),
+            optional_integer_cell(code.map(|code| code.code.len() as u64)),
             text_cell(sha256.as_deref()),
-            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            lamports_cell(header)?,
             storage_slot_cell(slot, &header.pubkey)?,
         ]);
         Ok(true)

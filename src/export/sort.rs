@@ -17,11 +17,11 @@ use slotpress_read::Spill;
 
 use crate::archive::cluster::prefetch;
 
-/// Limit on the length of keys: two addresses as text, each after a byte for its kind, and a byte for
-/// the state if rows of two states are sorted.
+/// Limit on the length of keys: two addresses as text, each after a byte for its kind, and a byte that
+/// tells the rows of two states apart.
 const KEY_BYTES_MAX: usize = 2 * (1 + 44) + 1;
 /// Maximum number of bytes of a row that are compared, and kept in memory, while runs in the file are
-/// merged. The tail of a longer row stays in the file until the row is complete.
+/// merged. The tail of a longer row stays in the file until the last merge.
 const HEAD_BYTES_MAX: usize = 4096;
 /// Number of rows that are prefetched together. Rows are far apart in memory, and loading these rows
 /// together takes as long as loading one of them.
@@ -30,11 +30,11 @@ const PREFETCHED_ROWS: usize = 16;
 const PREFETCHED_ROW_BYTES: usize = 128;
 /// Size at which a block of a run in the file is complete. Disks read blocks of this size fast.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Memory of a run in the file while it is merged: a block, the head by which it may be longer, and
-/// the heads of two rows.
+/// Memory for merging a run in the file: a block, which may be longer by a head, and the heads of up to
+/// three rows.
 const MERGED_RUN_BYTES: u64 = (BLOCK_BYTES + 4 * HEAD_BYTES_MAX) as u64;
-/// Limit on the runs that are merged at a time, however large the memory is. If there were more, few
-/// rows of each run would be in the processor's cache.
+/// Limit on the runs that are merged at a time, even if memory allows more: otherwise, the processor's
+/// cache would have few rows of each run.
 const MERGED_RUNS_MAX: u64 = 1024;
 /// Limit on the bytes of a run, so that the position of a row fits in 32 bits.
 const RUN_BYTES_MAX: u64 = 3 << 30;
@@ -62,8 +62,8 @@ type SortRows<'a> = Box<dyn Iterator<Item = Result<SortRow>> + Send + 'a>;
 
 type RunBlocks = Vec<SpillRange>;
 
-pub(super) fn changed_error() -> Error {
-    Error::failed("sorted rows are not as they were written to the temporary file")
+pub(super) fn corrupt_rows_error() -> Error {
+    Error::failed("rows that were written to a temporary file for sorting have changed")
 }
 
 fn common_prefix_len(left: &[u8], right: &[u8]) -> usize {
@@ -227,14 +227,14 @@ fn read_run(spill: &Spill, blocks: RunBlocks) -> SortRows<'_> {
             spill.read(next.offset, &mut block)?;
             offset = 0;
         }
-        let (tail, after) = next_row(&block[offset..], &mut head).ok_or_else(changed_error)?;
+        let (tail, after) = next_row(&block[offset..], &mut head).ok_or_else(corrupt_rows_error)?;
         offset = block.len() - after;
         Ok(Some(SortRow { head: head.clone(), tail }))
     };
     Box::new(std::iter::from_fn(move || next().transpose()))
 }
 
-/// Replaces the head of the previous row in `head` by the head of the next row. Returns the tail of the
+/// Replaces the head of the previous row in `head` with the head of the next row. Returns the tail of the
 /// next row, and the number of bytes that follow in the block.
 fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(SpillRange, usize)> {
     let ([common, has_tail, length @ ..], block) = block.split_first_chunk::<4>()?;
@@ -277,7 +277,7 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    /// Creates a sorter, which creates its temporary file in `dir` once a run is full.
+    /// Creates a sorter. Its temporary file is created in `dir` once a run is full.
     pub fn new(dir: &Path) -> Self {
         Self { spill: Spill::with_unknown_size(dir, "sorting rows"), runs: Mutex::default(), spilled: Mutex::default() }
     }
@@ -291,7 +291,7 @@ impl Sorter {
             return Ok(());
         }
         run.sort();
-        // Empty the run even after a failure: more rows come until the reading ends.
+        // Empty the run even after a failure, because rows keep coming until reading ends.
         let blocks = write_run(&self.spill, sorted_rows(&*run));
         run.clear();
         self.spilled.lock().push(blocks?);

@@ -40,11 +40,12 @@ fn merge_runs(runs: &[TestRun<'_>], memory_bytes: u64, rows_max: usize, bytes_ma
     }
     let rows = sorter.take_sorted_rows(memory_bytes, 2, &slotpress_base::NoProgress).expect("merged");
     let groups = group_rows(rows, rows_max, bytes_max).map(|group| split_rows(&group.expect("read"))).collect();
-    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0, "no name is left");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0, "the temporary file has no name");
     MergedRuns { groups, spilled_bytes: sorter.spill.bytes() }
 }
 
-/// Generates a map from keys, which have many bytes in common, to the rest of each row, which may be long.
+/// Generates a map from keys, which have many bytes in common, to the remaining bytes of each row, which may
+/// be many.
 fn any_table() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
     let part = prop_oneof![
         4 => (0u8..3, 0u8..3).prop_map(|(start, end)| [vec![start; 40], vec![end; 5]].concat()),
@@ -92,7 +93,8 @@ proptest! {
     }
 }
 
-/// Runs in the file are shorter than their rows, because most bytes of a key are those of the key before.
+/// Runs in the file are shorter than their rows, because a key is written without the bytes that it has in
+/// common with the previous key.
 #[test]
 fn merging_in_little_memory_takes_more_passes() {
     let rows: Vec<Vec<u8>> = (0..4000u32).map(|number| [&[7; 80][..], &number.to_be_bytes()].concat()).collect();
@@ -121,7 +123,7 @@ fn a_run_is_full_when_it_uses_its_memory() {
 }
 
 #[test]
-fn a_row_that_is_cut_off_is_not_read() {
+fn a_truncated_row_is_not_read() {
     let mut head = vec![7; 3];
     let intact = [&[2, 1, 1, 0, 9][..], &5u64.to_le_bytes(), &6u32.to_le_bytes()].concat();
     assert_eq!(next_row(&intact, &mut head), Some((SpillRange { offset: 5, length: 6 }, 0)));

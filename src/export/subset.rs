@@ -1,5 +1,5 @@
-//! Exports accounts for a test validator: one JSON file for each, as `solana account` prints it, or
-//! one object of all, as surfpool loads it.
+//! Exports accounts for a test validator: one JSON file for each, as `solana account` prints it, or one
+//! object with all accounts, as surfpool loads it.
 //!
 //! Accounts that the selected accounts name are exported too: the code of programs, and on request the
 //! mints of token accounts. If some of them were read before the accounts that name them, the input is
@@ -35,7 +35,7 @@ const SURFPOOL_NAME: &str = "surfpool.json";
 /// of other programs is found by the second read.
 const DERIVED_MAX: usize = 10_000;
 
-/// Accounts that other accounts name, by address. Each is exported only if it has this owner.
+/// Addresses of accounts that exported accounts name, each with the owner that the account must have.
 type NamedAccounts = HashMap<[u8; 32], [u8; 32]>;
 
 #[derive(Default)]
@@ -102,7 +102,7 @@ impl StateVisitor for Subset<'_> {
         if self.manifest.get_or_init(|| manifest.clone()).hash == manifest.hash {
             Ok(())
         } else {
-            Err(Error::failed("the second reading found a different state").with_hint("run it again"))
+            Err(Error::failed("the second reading found a different state").with_hint("run the export again"))
         }
     }
 

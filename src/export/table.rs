@@ -1,9 +1,8 @@
-//! Columns of tables, and batches of rows. No column is unsigned: engines and table formats have no
-//! unsigned type in common.
+//! The tables, and batches of their rows.
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
+use arrow_schema::{Field, Schema, SchemaRef};
 use serde::Serialize;
 use slotpress_base::{Error, Result};
 use slotpress_format::ledger::programs::TOKEN_2022;
@@ -11,7 +10,8 @@ use slotpress_format::{Address, Extensions, RecordHeader, TokenAccount, extensio
 
 use super::cells::{AddressTexts, push_cell};
 use super::parts::{GROUP_BYTES, GROUP_ROWS};
-use super::rows::{self, address_cell, text_cell};
+use super::rows::{address_cell, text_cell};
+use super::schema::{self, Column};
 use super::sort::SortRun;
 use super::{DataPart, ExportOptions};
 
@@ -43,36 +43,12 @@ pub(super) enum Cell<'a> {
     Boolean(bool),
     Text(&'a str),
     Bytes(&'a [u8]),
-    /// For each epoch three numbers of 8 bytes: the epoch, and the credits at its end and at its start.
+    /// Three numbers of 8 bytes for each epoch: the epoch, and the credits at its end and at its start.
     Credits(&'a [u8]),
 }
 
-/// Cell for the change of a row that the older state does not have.
+/// Cell for the change of a row that only the new state has.
 pub(super) const ADDED: Cell<'static> = Cell::Text("added");
-
-#[derive(Clone, Copy)]
-pub(super) struct Column {
-    pub name: &'static str,
-    kind: &'static str,
-    nullable: bool,
-}
-
-impl Column {
-    /// Parses a name and a type, which ends with `?` if the column may be null. The type `amount` is for
-    /// numbers that may be too large for a signed 64-bit integer.
-    fn parse(column: &'static str) -> Self {
-        let (name, kind) = column.split_once(':').unwrap_or((column, ""));
-        let not_null = kind.trim_end_matches('?');
-        Self { name, kind: not_null, nullable: kind != not_null }
-    }
-}
-
-const ACCOUNTS: &str = "owner:address address:address lamports:integer storage_slot:integer? data_length:integer
-    executable:boolean";
-
-const TOKEN_ACCOUNTS: &str = "mint:address address:address owner:address token_program:address amount:amount
-    delegate:address? delegated_amount:amount state:text is_native:boolean close_authority:address? extensions:text?
-    lamports:integer storage_slot:integer?";
 
 impl Table {
     /// Returns the name of the table in paths and SQL.
@@ -88,32 +64,25 @@ impl Table {
     }
 
     /// Returns the columns that the table has in any export.
-    pub(super) fn columns(self) -> impl Iterator<Item = Column> {
-        let columns = match self {
-            Self::Accounts => ACCOUNTS,
-            Self::TokenAccounts => TOKEN_ACCOUNTS,
-            Self::Mints => rows::MINTS,
-            Self::Stakes => rows::STAKES,
-            Self::Votes => rows::VOTES,
-            Self::Programs => rows::PROGRAMS,
-        };
-        columns.split_whitespace().map(Column::parse)
+    pub(super) fn columns(self) -> &'static [Column] {
+        match self {
+            Self::Accounts => schema::ACCOUNTS,
+            Self::TokenAccounts => schema::TOKEN_ACCOUNTS,
+            Self::Mints => schema::MINTS,
+            Self::Stakes => schema::STAKES,
+            Self::Votes => schema::VOTES,
+            Self::Programs => schema::PROGRAMS,
+        }
     }
 
     /// Returns the columns that the table has in an export with these options.
-    fn exported_columns(self, options: &ExportOptions) -> Vec<Column> {
-        let has_change_column = options.has_change_column();
-        let has_data = self == Self::Accounts && options.data != DataPart::None;
-        let mut columns = Vec::new();
-        for column in self.columns() {
-            let is_address = column.name == "address";
-            columns.push(column);
-            if is_address && has_change_column {
-                columns.push(Column::parse("change:text"));
-            }
+    pub(super) fn exported_columns(self, options: &ExportOptions) -> Vec<Column> {
+        let mut columns = self.columns().to_vec();
+        if options.has_change_column() {
+            columns.insert(self.key_column_count(), schema::CHANGE);
         }
-        if has_data {
-            columns.push(Column::parse("data:bytes"));
+        if self == Self::Accounts && options.data != DataPart::None {
+            columns.push(schema::DATA);
         }
         columns
     }
@@ -121,22 +90,13 @@ impl Table {
     /// Returns the number of columns by which rows are sorted: the first ones, up to and including the
     /// address.
     pub(super) fn key_column_count(self) -> usize {
-        let address = self.columns().position(|column| column.name == "address");
+        let address = self.columns().iter().position(|column| column.name == "address");
         address.map_or(0, |number| number + 1)
     }
 
     pub(super) fn schema(self, options: &ExportOptions) -> SchemaRef {
-        let fields = self.exported_columns(options).into_iter().map(|column| {
-            let kind = match column.kind {
-                "address" | "text" => DataType::Utf8,
-                "integer" => DataType::Int64,
-                "amount" => AMOUNT,
-                "boolean" => DataType::Boolean,
-                "credits" => DataType::List(Arc::new(Field::new("element", DataType::Struct(credits_fields()), false))),
-                _ => DataType::Binary,
-            };
-            Field::new(column.name, kind, column.nullable)
-        });
+        let columns = self.exported_columns(options).into_iter();
+        let fields = columns.map(|column| Field::new(column.name, column.kind.data_type(), column.is_nullable));
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
@@ -147,18 +107,6 @@ impl Table {
     }
 }
 
-/// Decimal type with enough digits for the largest `u64`.
-const AMOUNT: DataType = DataType::Decimal128(20, 0);
-
-/// Fields of an epoch's credits. The epoch is null where the list marks the change to Alpenglow.
-pub(super) fn credits_fields() -> Fields {
-    Fields::from(vec![
-        Field::new("epoch", DataType::Int64, true),
-        Field::new("credits", AMOUNT, false),
-        Field::new("previous_credits", AMOUNT, false),
-    ])
-}
-
 pub(super) struct RowBatch {
     pub table: Table,
     key_column_count: usize,
@@ -166,19 +114,15 @@ pub(super) struct RowBatch {
     /// Cell after the key of each row; `None` in CSV.
     change: Option<Cell<'static>>,
     pub rows: SortRun,
-    /// For each column of the key, the texts of its addresses; empty if rows are not sorted.
+    /// A cache for each column of the key; empty if rows are not sorted.
     texts: Vec<AddressTexts>,
 }
 
 impl RowBatch {
-    /// Creates an empty batch. If the rows of two states are sorted together, `is_new` is true for rows
-    /// of the new state.
-    pub fn new(table: Table, options: &ExportOptions, is_new: Option<bool>) -> Self {
+    pub fn new(table: Table, options: &ExportOptions, change: Option<Cell<'static>>) -> Self {
         let key_column_count = table.key_column_count();
         let row_bytes_max = options.row_bytes_max(table);
         let is_sorted = options.is_sorted(table);
-        let added = options.has_change_column().then_some(ADDED);
-        let change = is_new.map(Cell::Boolean).or(added);
         let rows = if is_sorted {
             SortRun::new(options.run_bytes(), usize::MAX, row_bytes_max)
         } else {
@@ -193,9 +137,9 @@ impl RowBatch {
         let row = [
             Cell::Address(&header.owner),
             Cell::Address(&header.pubkey),
-            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            lamports_cell(header)?,
             storage_slot_cell(slot, &header.pubkey)?,
-            integer_cell("bytes of data", data.len() as u64, &header.pubkey)?,
+            integer_cell("data length", data.len() as u64, &header.pubkey)?,
             Cell::Boolean(header.executable == 1),
         ];
         match self.data.select(data) {
@@ -205,7 +149,7 @@ impl RowBatch {
         Ok(())
     }
 
-    /// Adds a row of the table of token accounts. Returns true if an extension is truncated.
+    /// Adds a row to the table of token accounts. Returns true if an extension is truncated.
     pub fn push_token(&mut self, header: &RecordHeader, account: &TokenAccount<'_>, slot: Option<u64>) -> Result<bool> {
         let (names, is_truncated) = extension_names(account.extensions);
         let row = [
@@ -220,7 +164,7 @@ impl RowBatch {
             Cell::Boolean(account.native_reserve.is_some()),
             address_cell(account.close_authority.as_ref()),
             text_cell((header.owner == TOKEN_2022).then_some(names.as_str())),
-            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            lamports_cell(header)?,
             storage_slot_cell(slot, &header.pubkey)?,
         ];
         self.push(&row);
@@ -239,15 +183,15 @@ impl RowBatch {
     }
 }
 
-/// Limit on the length of an account's list of extensions: enough for each extension once.
+/// Length at which no more names are added to an account's list of extensions: enough for each of them once.
 const EXTENSIONS_CHARS_MAX: usize = 512;
 
-/// Returns the names of extensions, and true if one is truncated.
+/// Returns the names of extensions, and whether an extension is truncated.
 pub(super) fn extension_names(extensions: Extensions<'_>) -> (String, bool) {
     let mut names = String::new();
     for extension in extensions {
         let Ok((kind, _)) = extension else { return (names, true) };
-        // Bounded, because a hostile account may repeat an extension.
+        // Limit the length, because a hostile account may repeat an extension.
         if names.len() < EXTENSIONS_CHARS_MAX {
             names.push_str(if names.is_empty() { "" } else { " " });
             match extension_name(kind) {
@@ -259,20 +203,25 @@ pub(super) fn extension_names(extensions: Extensions<'_>) -> (String, bool) {
     (names, false)
 }
 
+pub(super) fn lamports_cell<'a>(header: &RecordHeader) -> Result<Cell<'a>> {
+    integer_cell("balance in lamports", header.lamports, &header.pubkey)
+}
+
 pub(super) fn storage_slot_cell<'a>(slot: Option<u64>, account: &[u8; 32]) -> Result<Cell<'a>> {
     slot.map_or(Ok(Cell::Null), |slot| integer_cell("storage slot", slot, account))
 }
 
 /// Returns a cell for a number of an account. Fails if the number is too large for a signed integer.
-pub(super) fn integer_cell<'a>(noun: &str, number: u64, account: &[u8; 32]) -> Result<Cell<'a>> {
+fn integer_cell<'a>(noun: &str, number: u64, account: &[u8; 32]) -> Result<Cell<'a>> {
     i64::try_from(number).map(Cell::Integer).map_err(|_| {
         let account = Address(*account);
-        Error::failed(format!("the account {account} has {number} {noun}: a column of int64 ends at {}", i64::MAX))
-            .with_hint("the state is not damaged; leave the account out by a filter, such as by its owner")
+        let message = format!("the {noun} of account {account} is {number}: a column of int64 ends at {}", i64::MAX);
+        Error::failed(message)
+            .with_hint("the state is not damaged; exclude the account with a filter, such as by owner")
     })
 }
 
-/// Makes the error for rows that the writer of the file format does not accept.
+/// Returns the error for rows that the Parquet library refuses.
 pub(super) fn not_written_error(error: &dyn std::error::Error) -> Error {
     Error::failed(format!("rows cannot be written: {error}"))
 }

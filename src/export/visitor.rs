@@ -20,7 +20,7 @@ use super::filter::parse_token;
 use super::output::{ExportOutput, slot_dir};
 use super::parts::{TableWriter, to_csv};
 use super::report::{Manifest, TableFields};
-use super::table::{RowBatch, Table};
+use super::table::{ADDED, Cell, RowBatch, Table};
 use super::{ExportOptions, RowOrder, SCHEMA_VERSION};
 
 const STANDARD_OUTPUT: &str = "standard output";
@@ -29,14 +29,15 @@ pub(super) fn no_bank_error() -> Error {
     Error::damaged("the bank file cannot be read, so the slot of the state is unknown")
 }
 
-struct ExportStart {
+/// What is known about a state before its first account is read.
+struct StateContext {
     bank: BankFile,
     manifest: Manifest,
     parts: Vec<StatePart>,
     stakes: StakeRules,
 }
 
-impl ExportStart {
+impl StateContext {
     /// Returns the slot in which the accounts of a storage were written; `None` in archives of
     /// Firedancer, which do not record it.
     fn storage_slot(&self, storage: StorageRef) -> Option<u64> {
@@ -53,7 +54,7 @@ pub(super) struct Exporter<'a, 's> {
     stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
     progress: &'a dyn Progress,
     old_bank: Option<BankFile>,
-    start: OnceLock<ExportStart>,
+    context: OnceLock<StateContext>,
     /// Batches of workers that have ended. New workers continue them.
     idle_batches: Mutex<Vec<Vec<RowBatch>>>,
     unparsed_accounts: AtomicU64,
@@ -77,7 +78,7 @@ impl<'a, 's> Exporter<'a, 's> {
             stream,
             progress,
             old_bank: None,
-            start: OnceLock::new(),
+            context: OnceLock::new(),
             idle_batches: Mutex::default(),
             unparsed_accounts: AtomicU64::new(0),
             cut_off_extensions: AtomicU64::new(0),
@@ -107,10 +108,10 @@ impl<'a, 's> Exporter<'a, 's> {
         stream.write_all(text).or_path("write", path)
     }
 
-    /// Writes the remaining rows of the older state. All rows after this call are of the new state.
+    /// Writes the remaining rows of the older state. All later rows are from the new state.
     pub fn end_old_state(&mut self) -> Result<()> {
         self.write_idle_batches()?;
-        self.old_bank = Some(self.start.take().ok_or_else(no_bank_error)?.bank);
+        self.old_bank = Some(self.context.take().ok_or_else(no_bank_error)?.bank);
         self.idle_batches.get_mut().clear();
         self.unparsed_accounts = AtomicU64::new(0);
         self.cut_off_extensions = AtomicU64::new(0);
@@ -120,7 +121,7 @@ impl<'a, 's> Exporter<'a, 's> {
     /// Completes all files. Returns the fields of the manifests.
     pub fn finish(mut self, report: &VerifyReport) -> Result<(Manifest, Vec<TableFields>)> {
         self.write_idle_batches()?;
-        let mut manifest = self.start.take().ok_or_else(no_bank_error)?.manifest;
+        let mut manifest = self.context.take().ok_or_else(no_bank_error)?.manifest;
         manifest.accounts = report.counts.accounts;
         manifest.unparsed_accounts = *self.unparsed_accounts.get_mut();
         manifest.cut_off_extensions = *self.cut_off_extensions.get_mut();
@@ -157,27 +158,29 @@ impl<'a, 's> Exporter<'a, 's> {
         self.options.tables.contains(&table)
     }
 
-    /// Adds a row if the account has one in the batch's table. Returns false if its program cannot
-    /// have written it.
+    /// Adds a row if the account has one in the batch's table. Returns false if the program that owns the
+    /// account cannot have written its data.
     fn push_row(
         &self,
         batch: &mut RowBatch,
         record: &Record<'_>,
         token: &Option<TokenData<'_>>,
-        start: &ExportStart,
+        context: &StateContext,
         slot: Option<u64>,
     ) -> Result<bool> {
         let header = record.header;
         let data = record.data;
         let is_truncated = match (batch.table, token) {
-            // With a filter of mints or wallets, only token accounts are wanted.
+            // With a filter by mint or wallet, the table of accounts has only token accounts.
             (Table::Accounts, Some(TokenData::Mint(_))) if self.options.filter.selects_tokens() => return Ok(true),
             (Table::Accounts, _) => return batch.push_account(header, data, slot).map(|()| true),
             (Table::TokenAccounts, Some(TokenData::Account(account))) => batch.push_token(header, account, slot)?,
             (Table::Mints, Some(TokenData::Mint(mint))) => batch.push_mint(header, mint, slot)?,
-            (Table::Stakes, _) if header.owner == STAKE => return batch.push_stake(header, data, &start.stakes, slot),
+            (Table::Stakes, _) if header.owner == STAKE => {
+                return batch.push_stake(header, data, &context.stakes, slot);
+            }
             (Table::Votes, _) if header.owner == VOTE => {
-                return batch.push_vote(header, data, start.stakes.epoch, slot);
+                return batch.push_vote(header, data, context.stakes.epoch, slot);
             }
             (Table::Programs, _) => return batch.push_program(header, data, slot),
             _ => return Ok(true),
@@ -211,11 +214,14 @@ impl StateVisitor for Exporter<'_, '_> {
         ];
         let footer = footer.map(|(key, value)| KeyValue::new(key.to_string(), value));
         if !is_old {
-            self.writers.iter().for_each(|writer| drop(writer.footer.set(footer.to_vec())));
+            for writer in &self.writers {
+                let _ = writer.footer.set(footer.to_vec());
+            }
         }
         let has_epochs = self.wants(Table::Stakes) || self.wants(Table::Votes);
         let stakes = if has_epochs { read_stake_rules(facts)? } else { StakeRules::default() };
-        let _ = self.start.set(ExportStart { bank: facts.bank.clone(), manifest, parts: facts.parts.clone(), stakes });
+        let bank = facts.bank.clone();
+        let _ = self.context.set(StateContext { bank, manifest, parts: facts.parts.clone(), stakes });
         match (&self.stream, options.tables.first()) {
             (Some(stream), Some(table)) => self.stream_text(&mut **stream.lock(), table.csv_header(options).as_bytes()),
             _ => Ok(()),
@@ -224,8 +230,13 @@ impl StateVisitor for Exporter<'_, '_> {
 
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
         let idle = self.idle_batches.lock().pop();
-        let is_new = self.options.since.is_some().then_some(self.old_bank.is_some());
-        let new_batch = |table: &Table| RowBatch::new(*table, self.options, is_new);
+        let change = if self.options.since.is_some() {
+            // True in rows of the new state. `find_changes` replaces this cell.
+            Some(Cell::Boolean(self.old_bank.is_some()))
+        } else {
+            self.options.has_change_column().then_some(ADDED)
+        };
+        let new_batch = |table: &Table| RowBatch::new(*table, self.options, change);
         let batches = idle.unwrap_or_else(|| self.options.tables.iter().map(new_batch).collect());
         Box::new(ExportWorker { exporter: self, batches })
     }
@@ -243,18 +254,18 @@ impl StateWorker for ExportWorker<'_, '_, '_> {
         let exporter = self.exporter;
         let filter = &exporter.options.filter;
         // Without a bank file, the export fails when it ends.
-        let Some(start) = exporter.start.get() else { return Ok(()) };
+        let Some(context) = exporter.context.get() else { return Ok(()) };
         if is_superseded || header.lamports == 0 || !filter.allows(header, data) {
             return Ok(());
         }
-        let slot = start.storage_slot(storage);
+        let slot = context.storage_slot(storage);
         let needs_token =
             filter.selects_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
         let token = if needs_token { parse_token(header, data) } else { None };
         let mut is_parsed = token != Some(TokenData::Unknown);
         if filter.allows_token(header, &token) {
             for batch in &mut self.batches {
-                is_parsed &= exporter.push_row(batch, record, &token, start, slot)?;
+                is_parsed &= exporter.push_row(batch, record, &token, context, slot)?;
                 if batch.rows.is_full() {
                     exporter.write_batch(batch)?;
                 }

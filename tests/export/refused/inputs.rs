@@ -91,7 +91,7 @@ fn a_forged_record_is_refused_unless_the_state_is_not_checked() {
 fn invalid_flags_are_usage_errors() {
     let [full, _] = fixture_pair("agave-4.2.2");
     let full = [full.as_path()];
-    assert_refused(&full, &["--format", "csv"], 2, "CSV goes to standard output only");
+    assert_refused(&full, &["--format", "csv"], 2, "CSV is written to standard output only");
     assert_refused(&full, &["--memcmp", "0"], 2, "--memcmp");
     assert_refused(&full, &["--memcmp", "0:0xzz"], 2, "--memcmp");
     assert_refused(&full, &["--data", "1:"], 2, "OFFSET:LENGTH");
@@ -124,7 +124,7 @@ fn an_account_beyond_int64_is_refused() {
     let large = write_with_altered_record(&full, dir.path(), |record| {
         record[48..56].copy_from_slice(&(1u64 << 63).to_le_bytes());
     });
-    let message = "has 9223372036854775808 lamports: a column of int64 ends at 9223372036854775807";
+    let message = "is 9223372036854775808: a column of int64 ends at 9223372036854775807";
     assert_refused(&[&large], &["--check", "frames"], 1, message);
 }
 

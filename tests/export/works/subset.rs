@@ -221,7 +221,7 @@ fn only_filtered_accounts_are_exported_for_a_test_validator() {
 fn mints_are_added_for_a_test_validator_only() {
     let archives = fixture_pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
-    assert_refused(&inputs, &["--with-mints"], 2, "mints of token accounts are added for a test validator only");
+    assert_refused(&inputs, &["--with-mints"], 2, "mints of token accounts are only added for a test validator");
 }
 
 #[test]
