@@ -15,6 +15,7 @@ mod targets;
 
 use std::sync::LazyLock;
 
+// `script` uses `super::wrapped`.
 use targets::wrapped;
 
 static TARGET: LazyLock<targets::Target> = LazyLock::new(|| {

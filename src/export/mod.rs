@@ -256,7 +256,9 @@ impl ExportOptions {
             );
         }
         if !is_stream && self.format == TableFormat::Csv {
-            return Err(Error::usage("CSV is written to standard output only").with_hint("export as Parquet into a directory"));
+            return Err(
+                Error::usage("CSV is written to standard output only").with_hint("export as Parquet into a directory")
+            );
         }
         if let Some(table) = self.tables.iter().find(|table| !self.filter.selects_from(**table)) {
             let message = format!("a filter by mint or wallet excludes all rows of the table {}", table.name());

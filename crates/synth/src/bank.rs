@@ -5,8 +5,8 @@
 //! consists mostly of stakes: the bank's own stakes, and the stakes of each of six epochs. Its parts, and their
 //! shares of its bytes:
 //!
-//! - Delegations, 80 %: stake account (random), voter (one of 1,000, of which few are popular), stake, epochs,
-//!   rate, credits.
+//! - Delegations, 80 %: stake account (random), voter (one of up to 2,000, of which few are popular), stake,
+//!   epochs, rate, credits.
 //! - Vote accounts, 16 %: 3,762 bytes, with votes, credits of up to 64 epochs, and a buffer of
 //!   former voters (zeros).
 //! - Nodes and voters, 1 %: addresses.
@@ -23,9 +23,9 @@ use super::fields::FieldWriter;
 use super::rng::{Rng, derive_number};
 use super::stakes::{EPOCHS, SynthStakes};
 use super::staking::WARMUP_RATE;
-use super::universe::Universe;
+use super::universe::{Purpose, Universe};
 
-/// Contents of a bank file that differ between the bank files of a ledger.
+/// Contents in which the bank files of a ledger's two states differ, and the seed.
 pub struct Bank<'a> {
     pub universe: &'a Universe,
     pub height: u64,
@@ -41,14 +41,12 @@ pub const BLOCKHASHES: u64 = 301;
 pub const OTHER_BYTES: u64 = BLOCKHASHES * 56 + 4096;
 const SIGNATURES: u64 = 2_500;
 
-const PURPOSE_BANK: u64 = 301;
-
 impl Bank<'_> {
     /// Writes the bank file. `storage_map` is empty since Agave 4.4.
     pub fn write(&self, to: impl Write, storage_map: &[StorageMapItem]) -> Result<()> {
         let mut out = FieldWriter(to);
         let Self { universe, height, .. } = *self;
-        let rng = &mut Rng::new(universe.number(PURPOSE_BANK, height));
+        let rng = &mut Rng::new(universe.number(Purpose::Bank, height));
         let slot = chain::slot_at(height);
         let parent_slot = chain::slot_at(height - 1);
         let epoch = chain::epoch_of(slot);
@@ -90,7 +88,7 @@ impl Bank<'_> {
         out.u64s(&[chain::LAMPORTS_PER_SIGNATURE])?;
         out.bytes(&[0, 0])?; // no incremental persistence, no epoch accounts hash
         out.u64s(&[EPOCHS])?;
-        // The newest epoch is the epoch after the bank's. Its leaders are known already.
+        // The newest epoch is the epoch after the bank's, whose leaders are already known.
         for epoch in epoch + 2 - EPOCHS..epoch + 2 {
             self.write_epoch_stakes(&mut out, epoch)?;
         }

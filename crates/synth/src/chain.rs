@@ -1,20 +1,19 @@
-//! The chain of a synthetic ledger: constants, slots with a block, heights, times and hashes. All
-//! are computed by arithmetic, so blocks do not depend on the rest of the ledger.
+//! The chain of a synthetic ledger: constants, slots with a block, heights, times and hashes. They depend
+//! only on slots, heights and the seed, not on the rest of the ledger.
 
 use std::io::{Result, Write};
 
 use slotpress_format::HardFork;
 
 use super::fields::FieldWriter;
-use super::keys;
 use super::rng::Rng;
-use super::universe::Universe;
+use super::universe::{Purpose, Universe};
 
 pub const SLOTS_PER_EPOCH: u64 = 432_000;
 /// Slot of the first storage. It is the first slot of a group of [`GROUP_SLOTS`].
 pub const FIRST_SLOT: u64 = 350_006_400;
 pub const FIRST_SLOT_UNIX_TIME: u64 = 1_751_000_000;
-/// Time of the genesis in seconds since 1970. Agave compares it with `genesis.bin`.
+/// Time of the genesis in seconds since 1970. Agave compares the time in the bank file with `genesis.bin`.
 pub const GENESIS_UNIX_TIME: u64 = 1_584_368_940;
 pub const TICKS_PER_SLOT: u64 = 64;
 pub const HASHES_PER_TICK: u64 = 62_500;
@@ -23,10 +22,10 @@ pub const SLOTS_PER_YEAR: f64 = 78_892_314.984;
 pub const LAMPORTS_PER_SIGNATURE: u64 = 5_000;
 /// Inflation: initial, terminal, taper, foundation, foundation's term, unused.
 pub const INFLATION: [f64; 6] = [0.08, 0.015, 0.15, 0.05, 7.0, 0.0];
-/// Hard forks. The only one was long before these slots, as on mainnet.
+/// Hard forks: only one, long before the first slot, as on mainnet.
 pub const HARD_FORKS: [HardFork; 1] = [HardFork { slot: 246_464_040, count: 1 }];
 
-/// Number of slots in a group, of which the last has no block, as when a leader is late.
+/// Number of slots in a group. The last slot of each group has no block, as if its leader had been late.
 const GROUP_SLOTS: u64 = 20;
 const GROUP_BLOCKS: u64 = GROUP_SLOTS - 1;
 
@@ -54,13 +53,13 @@ pub const fn unix_time_of(slot: u64) -> u64 {
 }
 
 pub fn blockhash(universe: &Universe, height: u64) -> [u8; 32] {
-    Rng::new(universe.number(keys::BLOCKHASHES, height)).key()
+    Rng::new(universe.number(Purpose::Blockhashes, height)).key()
 }
 
-/// Makes up the bank hash of an older block. Its accounts are not generated, so there is nothing to
-/// hash. Only the newest bank hash is computed.
+/// Makes up the bank hash of an older block. Only the newest bank hash is computed, because the accounts of
+/// older blocks do not exist.
 pub fn bank_hash(universe: &Universe, height: u64) -> [u8; 32] {
-    Rng::new(universe.number(keys::BANK_HASHES, height)).key()
+    Rng::new(universe.number(Purpose::BankHashes, height)).key()
 }
 
 /// Writes the epoch schedule: slots, leader schedule offset, no warm-up, first normal epoch
@@ -85,7 +84,7 @@ pub fn write_rent<W: Write>(out: &mut FieldWriter<W>) -> Result<()> {
     out.bytes(&[50])
 }
 
-/// Returns the smallest balance of an account of this size. Most accounts have exactly this.
+/// Returns the smallest balance of an account of this size, which is the balance of most accounts.
 pub const fn rent_exempt_lamports(data_len: u64) -> u64 {
     (128 + data_len) * 6960
 }

@@ -1,9 +1,8 @@
-//! Writes `genesis.bin`, which Agave reads in every ledger (bincode; layout as in the
-//! `solana-genesis-config` crate).
+//! Writes `genesis.bin`, which Agave reads in every ledger. It is in bincode, with the layout of the
+//! `solana-genesis-config` crate.
 //!
-//! Agave refuses a bank file that differs from `genesis.bin` in creation time, ticks per slot or
-//! epoch schedule. The cluster type says "development", so nobody can mistake the
-//! chain for a public one.
+//! Agave refuses a bank file that differs from `genesis.bin` in creation time, ticks per slot or epoch
+//! schedule. The cluster type is "development", so nobody can mistake the chain for a public one.
 
 use std::io::{Result, Write};
 
@@ -11,16 +10,15 @@ use super::chain::{self, rent_exempt_lamports};
 use super::fields::FieldWriter;
 use super::keys;
 use super::rng::Rng;
-use super::universe::Universe;
+use super::universe::{Purpose, Universe};
 
-const PURPOSE_GENESIS: u64 = 501;
 const FAUCET_LAMPORTS: u64 = 500_000_000_000_000_000;
 const CLUSTER_DEVELOPMENT: u32 = 3;
 const TICK_NS: u32 = (chain::SLOT_NS / chain::TICKS_PER_SLOT) as u32;
 
 pub fn write_genesis(universe: &Universe, to: impl Write) -> Result<()> {
     let mut out = FieldWriter(to);
-    let mut accounts = [0, 1].map(|index| Rng::new(universe.number(PURPOSE_GENESIS, index)).key());
+    let mut accounts = [0, 1].map(|index| Rng::new(universe.number(Purpose::Genesis, index)).key());
     accounts.sort_unstable();
     out.u64s(&[chain::GENESIS_UNIX_TIME, accounts.len() as u64])?;
     for (address, lamports) in accounts.iter().zip([FAUCET_LAMPORTS, rent_exempt_lamports(0)]) {

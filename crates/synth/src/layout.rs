@@ -13,23 +13,18 @@ use super::rng::{Rng, derive_number};
 use super::stakes::{StakeCounts, SynthStakes};
 use super::staking::{STAKE_BYTES, VOTE_BYTES};
 use super::sysvars::SYSVARS_BYTES;
-use super::universe::{Origin, Universe};
+use super::universe::{Origin, Purpose, Universe};
 use super::{SynthOptions, chain};
 
-/// Average size of a storage in a ledger smaller than mainnet's, including thousands of tiny ones.
+/// Average size of a storage in a ledger that has more than [`STORAGES_MIN`] and fewer than
+/// [`STORAGES_MAINNET`] storages, most of which are tiny.
 const STORAGE_BYTES_MEAN: u64 = 512 * 1024;
 /// Limit on the size of a storage, unless twice the average is larger.
 const STORAGE_BYTES_MAX_USUAL: u64 = 48 * 1024 * 1024;
-/// Number of mainnet's storages. A ledger has more storages only if their average size would otherwise exceed
-/// 1 MiB.
+/// Number of mainnet's storages. By default, a ledger has more storages only if their average size would
+/// otherwise exceed 1 MiB.
 const STORAGES_MAINNET: u64 = 430_000;
 const STORAGES_MIN: u64 = 512;
-
-const PURPOSE_SIZE: u64 = 101;
-const PURPOSE_CLASS: u64 = 102;
-const PURPOSE_SUPERSEDED: u64 = 103;
-const PURPOSE_CHANGE: u64 = 104;
-const PURPOSE_ID: u64 = 105;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordChange {
@@ -50,10 +45,11 @@ pub enum Successor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangeClass {
     Quiet,
-    /// This number of 1,000 records are obsolete.
+    /// Obsolete records, per 1,000 records.
     Churned(u64),
     /// Some accounts have newer versions, but no list marks their older records yet.
     Stale,
+    /// All records are obsolete.
     Emptied,
 }
 
@@ -81,13 +77,13 @@ impl SynthLayout {
             let large = STORAGES_MAINNET.max(size_bytes / (2 * STORAGE_BYTES_MEAN));
             (size_bytes / STORAGE_BYTES_MEAN).clamp(STORAGES_MIN, large)
         });
-        // Accounts outside of the mix are added: delegated stake accounts, and sysvars and vote accounts at the
-        // end of each state.
+        // Accounts that are not part of the mix are added: delegated stake accounts, and in the last storage of
+        // each state the sysvars and vote accounts.
         let counts = StakeCounts::new(size_bytes, full_count);
         let end_bytes = SYSVARS_BYTES + counts.voters * record_bytes(VOTE_BYTES);
         let other_bytes = end_bytes + counts.delegations * record_bytes(STAKE_BYTES);
-        // Newer versions of replaced accounts are added too: about 2 % of the full state, and half
-        // of the incremental one.
+        // Newer versions of replaced accounts are added too: about 2 % of the full state, and half of the
+        // incremental state.
         let mut new_account_bytes =
             draw_sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(other_bytes));
         let mut replaced_until = Vec::new();
@@ -119,7 +115,7 @@ impl SynthLayout {
             change_share = (share as u64).min((1 << 32) * 3 / 10);
             new_account_bytes.extend(incremental_sizes);
         }
-        // All records of two small storages are obsolete. These storages are not at the ends.
+        // All records of up to two small storages are obsolete.
         let is_small = |storage: &u64| new_account_bytes[*storage as usize] <= 16 * 1024;
         let emptied_storages = [full_count / 3, full_count * 2 / 3]
             .into_iter()
@@ -135,14 +131,14 @@ impl SynthLayout {
         SynthStakes::for_bank(self.universe, self.counts, epoch, Self::slot(last))
     }
 
-    /// True for the last storage of a state. It has the sysvars and vote accounts, which every
-    /// block rewrites.
+    /// True for the last storage of a state, which has the sysvars and vote accounts, because every block
+    /// rewrites them.
     pub fn is_last(&self, storage: u64) -> bool {
         storage + 1 == self.full_count || storage + 1 == self.storage_count()
     }
 
-    /// Returns the delegations whose stake accounts are in a storage. All storages of the full state have about
-    /// equally many, except that an emptied storage has none, and the next storage has its share.
+    /// Returns the delegations whose stake accounts are in a storage. Storages of the full state have about
+    /// equally many, but an emptied storage has none, and the next storage has twice as many.
     pub fn delegations(&self, storage: u64) -> Range<u64> {
         if self.is_incremental(storage) || self.emptied_storages.contains(&storage) {
             return 0..0;
@@ -174,7 +170,7 @@ impl SynthLayout {
     }
 
     pub fn id(&self, storage: u64) -> u32 {
-        (storage * 3 + 1 + self.universe.number(PURPOSE_ID, storage) % 3) as u32
+        (storage * 3 + 1 + self.universe.number(Purpose::StorageIds, storage) % 3) as u32
     }
 
     pub fn new_accounts(&self, storage: u64) -> impl Iterator<Item = (Origin, Shape)> + '_ {
@@ -204,6 +200,8 @@ impl SynthLayout {
         (newer < state.end).then_some(newer)
     }
 
+    /// Returns the storage whose accounts this storage replaces within the same state. Returns `None` if none of
+    /// its accounts change.
     pub fn older_storage_in_state(&self, storage: u64) -> Option<u64> {
         let state = self.storages_of_state(storage);
         let older = storage.checked_sub(stride(state.end - state.start))?;
@@ -232,7 +230,7 @@ impl SynthLayout {
         if self.emptied_storages.contains(&storage) {
             return ChangeClass::Emptied;
         }
-        let mut rng = Rng::new(self.universe.number(PURPOSE_CLASS, storage));
+        let mut rng = Rng::new(self.universe.number(Purpose::ChangeClasses, storage));
         match rng.pick(100) {
             _ if self.newer_storage_in_state(storage).is_none() => ChangeClass::Quiet,
             0..7 => ChangeClass::Churned(20 + rng.pick(380)),
@@ -241,7 +239,7 @@ impl SynthLayout {
         }
     }
 
-    /// Returns the change of an account's first record by a newer storage of the same state.
+    /// Returns how a newer storage of the same state changes an account, which is first in `origin.storage`.
     pub fn change_within_state(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
         let class = self.change_class(origin.storage);
         let share = match class {
@@ -250,19 +248,21 @@ impl SynthLayout {
             ChangeClass::Stale => 30,
             ChangeClass::Emptied => 1000,
         };
-        let mut rng = Rng::new(derive_number(self.universe.number(PURPOSE_SUPERSEDED, origin.storage), origin.index));
+        let mut rng =
+            Rng::new(derive_number(self.universe.number(Purpose::ChangesWithinState, origin.storage), origin.index));
         let is_obsolete = class != ChangeClass::Stale;
         let is_changed = rng.chance_permille(share);
         is_changed.then(|| RecordChange { is_obsolete, successor: draw_successor(&mut rng, shape, is_obsolete) })
     }
 
-    /// Returns the change of an account's first record by the incremental state, if the full state does not
-    /// change the record.
+    /// Returns how the incremental state changes an account of the full state, which must not change within the
+    /// full state.
     pub fn change_between_states(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
         if self.change_share == 0 || !is_often_written(shape) {
             return None;
         }
-        let mut rng = Rng::new(derive_number(self.universe.number(PURPOSE_CHANGE, origin.storage), origin.index));
+        let mut rng =
+            Rng::new(derive_number(self.universe.number(Purpose::ChangesBetweenStates, origin.storage), origin.index));
         if rng.next() >> 32 >= self.change_share {
             return None;
         }
@@ -272,8 +272,8 @@ impl SynthLayout {
     }
 }
 
-/// Returns the distance between a storage and the storage that replaces its accounts within the same state. In
-/// most ledgers it is a prime, so that it matches no pattern of sizes.
+/// Returns the distance between a storage and the storage that replaces its accounts within the same state. For
+/// many storages it is a prime, so that it does not match a pattern of sizes.
 fn stride(count: u64) -> u64 {
     if count > 128 { 37 } else { 1 + count / 8 }
 }
@@ -291,13 +291,13 @@ fn draw_successor(rng: &mut Rng, shape: Shape, is_obsolete: bool) -> Successor {
     }
 }
 
-/// Draws sizes in bytes for a range of storages, which add up to about `total_bytes`. Thousands of storages are
-/// tiny, a few are large, and medium ones have most of the bytes.
+/// Draws sizes in bytes for a range of storages, which add up to about `total_bytes`. Most storages are tiny.
+/// The medium ones have about half of the bytes, and the few large ones the other half.
 fn draw_sizes(universe: &Universe, storages: Range<u64>, total_bytes: u64) -> Vec<u64> {
-    const UNIT: u64 = 1 << 20; // the mean, before scaling
+    const UNIT: u64 = 1 << 20; // about the mean, before scaling
     let mut sizes: Vec<u64> = storages
         .map(|storage| {
-            let mut rng = Rng::new(universe.number(PURPOSE_SIZE, storage));
+            let mut rng = Rng::new(universe.number(Purpose::StorageSizes, storage));
             match rng.pick(100) {
                 0..60 => rng.log_uniform(19),
                 60..97 => UNIT / 4 + rng.pick(5 * UNIT / 2),

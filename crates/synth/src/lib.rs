@@ -3,32 +3,30 @@
 //! Makes a lifelike ledger for tests and measurements: the files that an Agave validator leaves when it stops
 //! gracefully. A seed and the options determine all bytes. `version` lists the supported versions of Agave.
 //!
-//! The ledger is valid by docs/snapshot-format.md, so every other command works on it, and both clients load
-//! it. Names, lists, obsolete records, stale files, bank file, storage map, lattice hash, bank hash and
+//! The ledger is valid according to docs/snapshot-format.md, so every other command works on it, and both
+//! clients load it. Names, lists, obsolete records, stale files, bank file, storage map, lattice hash, bank hash and
 //! capitalization agree; so do the status cache, the blockhash queue, the sysvars, the stakes and their
 //! accounts, the leader and the leader schedule. It also has a `genesis.bin`. **No validator can follow the
 //! chain from this state**: blocks and votes are made up, no validator has the keys, and no feature is active.
 //!
-//! Each storage is a function of the seed and its index (`layout`, `storage`). So all workers make storages at
-//! once, and memory does not grow with the number of accounts. The accounts of an older storage that a newer
-//! storage replaces are computed from the indexes of both, so the older storage can leave them out of the
-//! sums.
+//! Each storage is a function of the options and its index (`layout`, `storage`). So workers make storages in
+//! parallel, and memory does not grow with the number of accounts. Which accounts of an older storage a newer
+//! storage replaces follows from their indexes, so the older storage can leave these accounts out of the sums.
 //!
-//! With the mix of mainnet, from 64 MiB upwards, a ledger compresses as mainnet does, within 5 %: the
+//! With the mix of mainnet, from 64 MiB upwards, a ledger compresses as mainnet's does, within 5 %: the
 //! full archive by 3.47, 3.64 and 3.78 at zstd levels 1, 3 and 10, the bank file by 2.337, 2.486,
 //! 2.500 and 2.513 at levels 1 to 4. The account mix (`accounts`) and the stakes (`stakes`) are
-//! chosen for these ratios, which a test checks.
+//! chosen for these ratios, which tests check.
 //!
 //! Like real ledgers, a synthetic ledger has closed accounts with and without tombstones, superseded records
-//! that are not marked, and files in `accounts/run` that no list names. Several percent of the storages have
-//! obsolete records, and some have only obsolete records.
+//! that are not marked as obsolete, and files in `accounts/run` that no list names. In the full state, several
+//! percent of the storages have obsolete records, and up to two small storages have only obsolete records.
 
 mod accounts;
 mod bank;
 mod chain;
 mod fields;
 mod genesis;
-mod keys;
 mod layout;
 mod ledger_writer;
 mod mix;
@@ -57,6 +55,7 @@ use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::Serialize;
 use slotpress_base::{Error, IoContext, Progress, Result, Stage, Step, available_threads, quantity, start_pool, text};
+use slotpress_format::ledger::programs as keys;
 use slotpress_format::ledger::record::align8;
 use slotpress_format::{Hash, STORAGES_MAX, StorageMapItem};
 use storage::{StateSums, StorageRecords, build_storage};
@@ -70,9 +69,9 @@ pub struct SynthOptions {
     /// Ledger directory. It must be empty or not exist.
     pub out_dir: PathBuf,
     /// Approximate bytes of the full state's storages. The state is larger if it has too many storages for this
-    /// size, because each holds at least one record.
+    /// size, because each contains at least one record.
     pub size_bytes: u64,
-    /// Seed. Equal seeds and options make equal bytes.
+    /// Seed. The same seed and options produce the same bytes.
     pub seed: u64,
     /// Also makes an incremental state, whose storages have about this many bytes. The full state is then in
     /// `at-full` below the ledger directory.
@@ -81,9 +80,9 @@ pub struct SynthOptions {
     /// Number of the full state's storages. Default: a number that fits the size.
     #[setters(strip_option)]
     pub storage_count: Option<u64>,
-    /// Worker threads. They do not affect the bytes.
+    /// Number of worker threads, which does not affect the bytes.
     pub threads: usize,
-    /// Agave version whose files are made.
+    /// Agave version that the ledger imitates.
     pub agave: AgaveVersion,
     /// Kinds of accounts, and their shares.
     pub mix: AccountMix,
@@ -91,7 +90,7 @@ pub struct SynthOptions {
 
 #[warn(missing_docs)]
 impl SynthOptions {
-    /// Makes options for a full state of this size, with the default seed, on all cores.
+    /// Creates options for a full state of this size, with the seed 1, on all cores.
     pub fn new(out_dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
         Self {
             out_dir: out_dir.into(),
@@ -118,15 +117,14 @@ pub struct SynthState {
     pub capitalization_lamports: u64,
     pub accounts: u64,
     pub storages: u64,
-    /// Bytes of these storages, with obsolete records.
+    /// Bytes of these storages, including obsolete records.
     pub storage_bytes: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct SynthReport {
-    /// The full state, and the incremental one if it was made. The program prints a report
-    /// for each.
+    /// The full state, then the incremental state if it was made. The program prints a report for each.
     #[serde(skip)]
     pub states: Vec<SynthState>,
     /// Bytes of all files written. A storage that both states share counts once.
@@ -137,12 +135,12 @@ pub struct SynthReport {
 
 /// Smallest size of a complete ledger. The sysvars alone take 176 KiB.
 pub const SIZE_BYTES_MIN: u64 = 512 * 1024;
-/// Smallest size of an incremental state. It has new versions of the sysvars.
+/// Smallest size of an incremental state, which has new versions of the sysvars.
 pub const INCREMENTAL_BYTES_MIN: u64 = 256 * 1024;
-/// Limits on the storages that are made in one round. They limit the memory for obsolete records that wait to
-/// be written to the lists.
-const ROUND_STORAGES: u64 = 8192;
-const ROUND_BYTES: u64 = 1024 * 1024 * 1024;
+/// Limits on the storages that are made in one round, to limit the memory for obsolete records that wait to be
+/// written to the lists.
+const ROUND_STORAGES_MAX: u64 = 8192;
+const ROUND_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SynthMemory {
@@ -271,7 +269,7 @@ fn divide_into_rounds(layout: &SynthLayout) -> Vec<Range<u64>> {
     let mut bytes = 0;
     for storage in 0..layout.storage_count() {
         bytes += layout.new_account_bytes(storage);
-        if bytes >= ROUND_BYTES || storage + 1 - start >= ROUND_STORAGES {
+        if bytes >= ROUND_BYTES_MAX || storage + 1 - start >= ROUND_STORAGES_MAX {
             rounds.push(start..storage + 1);
             (start, bytes) = (storage + 1, 0);
         }
@@ -281,8 +279,8 @@ fn divide_into_rounds(layout: &SynthLayout) -> Vec<Range<u64>> {
 }
 
 thread_local! {
-    /// One buffer per thread: storages have up to tens of megabytes, and fresh memory would cause
-    /// page faults.
+    /// A buffer for each thread. Storages have up to tens of megabytes, and fresh memory for each of them
+    /// would cause page faults.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -313,8 +311,9 @@ fn write_storage(
     Ok(content.records)
 }
 
-/// Writes files that no list names: two storages that were rewritten under a different id, and a storage of
-/// a removed slot. An archive that contains any of them is wrong. Returns the number of bytes written.
+/// Writes storages that no list names, as Agave may leave: two with a different id at the slot of another
+/// storage, and one at a slot after the bank. An archive that contains any of them is wrong. Returns the number
+/// of bytes written.
 fn write_stale_files(layout: &SynthLayout, ledger: &Path, count: u64) -> Result<u64> {
     let mut written_bytes = 0;
     let small_storage = (0..count).min_by_key(|storage| layout.new_account_bytes(*storage).abs_diff(4096)).unwrap_or(0);

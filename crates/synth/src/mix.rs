@@ -1,4 +1,4 @@
-//! Mixes of account kinds: the mix of mainnet, and others for measurements on other data.
+//! Mixes of account kinds: the mix of mainnet, and mixes for measurements on other data.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountKind {
@@ -32,7 +32,7 @@ pub enum AccountMix {
     Tokens,
     /// NFTs: a mint, its metadata, its edition and the account that holds it.
     Nfts,
-    /// Programs of up to 272 KiB, which take nearly all bytes.
+    /// Programs of up to 272 KiB, which have nearly all of the bytes, and small accounts.
     Programs,
     /// Wallets without any data.
     Empty,

@@ -25,13 +25,13 @@ impl Rng {
         ((self.next() as u128 * end as u128) >> 64) as u64
     }
 
-    /// Returns true in `permille` of 1,000 cases.
+    /// Returns true with a probability of `permille` in 1,000.
     pub const fn chance_permille(&mut self, permille: u64) -> bool {
         self.pick(1000) < permille
     }
 
-    /// Chooses an item in proportion to its share of `total`. Returns `None` for the part of `total` that is
-    /// not the share of any item.
+    /// Chooses an item with the probability of its share of `total`. Returns `None` with the probability of
+    /// the rest of `total`.
     pub fn pick_weighted<T>(&mut self, total: u64, items: impl Iterator<Item = (u64, T)>) -> Option<T> {
         let mut position = self.pick(total);
         for (share, item) in items {
@@ -87,7 +87,7 @@ mod tests {
         let mut rng = Rng::new(7);
         let ranks: Vec<u64> = (0..10_000).map(|_| rng.zipf(20)).collect();
         assert!(ranks.iter().all(|rank| *rank < 1 << 20));
-        // One in 20 draws is the first rank.
+        // One in 20 draws has the first rank.
         let first = ranks.iter().filter(|rank| **rank == 0).count();
         assert!((400..600).contains(&first), "{first}");
     }

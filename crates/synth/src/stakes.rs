@@ -4,8 +4,8 @@
 //! epochs have no accounts, and no client looks for them.
 //!
 //! On mainnet, a delegation recurs in the stakes of the next epoch after about 150 MB, too far away for the
-//! compression levels in use. In a small file, it would recur after a short distance, so each epoch has other
-//! delegations here: its own sample.
+//! compression levels in use. In a small file, it would recur after a short distance, so here each epoch has its
+//! own sample of delegations.
 
 use slotpress_format::Voter;
 
@@ -13,7 +13,7 @@ use super::accounts::OtherAccount;
 use super::bank::OTHER_BYTES;
 use super::rng::{Rng, derive_number};
 use super::staking::{self, STAKE_BYTES, SynthDelegation, VOTE_BYTES};
-use super::universe::Universe;
+use super::universe::{Purpose, Universe};
 use super::{chain, keys};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +33,12 @@ const DELEGATION_BYTES: u64 = 104;
 const VOTE_ACCOUNT_BYTES: u64 = VOTE_BYTES + 97;
 /// Bytes that a voter adds to an epoch's nodes and authorized voters.
 const VOTER_ENTRY_BYTES: u64 = 144;
-/// Limit on vote accounts. No chain has more.
+/// Limit on vote accounts, above the number that have stake on mainnet.
 const VOTERS_MAX: u64 = 2_000;
 
 impl StakeCounts {
-    /// Chooses the counts for a ledger of this size. The bank file takes the same share of the ledger as
-    /// on mainnet.
+    /// Chooses the counts for a ledger of this size, so that its bank file has the same share of the bytes as on
+    /// mainnet.
     pub fn new(storage_bytes: u64, storage_count: u64) -> Self {
         let bank_bytes = (storage_bytes / STORAGE_BYTES_PER_BANK_BYTE).max(BANK_BYTES_MIN.min(storage_bytes / 16));
         let other_bytes = OTHER_BYTES + storage_count * 32;
@@ -71,11 +71,6 @@ fn log2_permille(value: u64) -> u64 {
 /// within its epoch.
 const DELEGATIONS_SMALL: u64 = 2048;
 
-const PURPOSE_VOTE_ACCOUNTS: u64 = 302;
-const PURPOSE_DELEGATIONS: u64 = 303;
-const PURPOSE_HISTORY: u64 = 304;
-const PURPOSE_STAKE_ACCOUNTS: u64 = 305;
-
 /// Number added to the sample of the bank's own stakes, which differ from the epoch stakes of the same epoch.
 const OWN_SAMPLE: u64 = 1 << 20;
 
@@ -103,8 +98,8 @@ pub struct SynthStakes {
 }
 
 impl SynthStakes {
-    /// Makes the stakes of the bank in an epoch. The vote accounts depend on the slot, the
-    /// delegations do not.
+    /// Makes the stakes of the bank in an epoch. The vote accounts depend on the slot, but the delegations do
+    /// not.
     pub fn for_bank(universe: Universe, counts: StakeCounts, epoch: u64, slot: u64) -> Self {
         Self { universe, counts, sample: OWN_SAMPLE + epoch, epoch, slot }
     }
@@ -115,13 +110,13 @@ impl SynthStakes {
 
     pub fn vote_address(&self, voter: u64) -> [u8; 32] {
         let sample = if self.counts.delegations < DELEGATIONS_SMALL { 0 } else { self.sample };
-        self.universe.shared_key(keys::VOTERS, sample << 16 | voter)
+        self.universe.shared_key(Purpose::Voters, sample << 16 | voter)
     }
 
     /// Returns the stream for the properties of a vote account that do not depend on the slot. It begins with
     /// the address of the node.
     fn voter_rng(&self, voter: u64) -> Rng {
-        Rng::new(derive_number(self.universe.number(PURPOSE_VOTE_ACCOUNTS, self.sample), voter))
+        Rng::new(derive_number(self.universe.number(Purpose::VoteAccounts, self.sample), voter))
     }
 
     pub fn vote_account(&self, voter: u64) -> OtherAccount {
@@ -135,7 +130,7 @@ impl SynthStakes {
     }
 
     pub fn delegation(&self, number: u64) -> SynthDelegation {
-        let mut rng = Rng::new(derive_number(self.universe.number(PURPOSE_DELEGATIONS, self.sample), number));
+        let mut rng = Rng::new(derive_number(self.universe.number(Purpose::Delegations, self.sample), number));
         let stake_account = rng.key();
         let voter = match number {
             _ if number < self.counts.voters => number,
@@ -162,8 +157,8 @@ impl SynthStakes {
         (0..self.counts.delegations as usize).map(|number| self.delegation(number as u64))
     }
 
-    /// Returns the vote accounts with their effective stake. Stakes take and lose effect in the epoch after the
-    /// request, because so little changes at a time that the rate limit does not matter.
+    /// Returns the vote accounts with their effective stake. All stakes take and lose effect in the epoch after
+    /// the request, because too little stake changes in an epoch to reach the rate limit.
     pub fn voters(&self) -> Vec<Voter> {
         let mut voters: Vec<Voter> = (0..self.counts.voters)
             .map(|voter| Voter { stake: 0, address: self.vote_address(voter), node: self.voter_rng(voter).key() })
@@ -178,8 +173,8 @@ impl SynthStakes {
         voters
     }
 
-    /// Returns the stake history in a running epoch: epoch, effective, activating and deactivating
-    /// stake, newest first.
+    /// Makes up the stake history in a running epoch. Each entry has the epoch, and the effective, activating and
+    /// deactivating stake. The newest entry comes first.
     pub fn history(&self, epoch: u64) -> Vec<[u64; 4]> {
         let effective = self.delegations().filter(|stake| stake.deactivation_epoch >= self.epoch);
         let effective: u64 = effective.map(|stake| stake.lamports).sum();
@@ -187,7 +182,7 @@ impl SynthStakes {
         (1..=entries)
             .map(|back| {
                 let epoch = epoch - back;
-                let mut rng = Rng::new(self.universe.number(PURPOSE_HISTORY, epoch));
+                let mut rng = Rng::new(self.universe.number(Purpose::StakeHistory, epoch));
                 let mut draw_part = |part: u64| rng.pick(effective / part + 1);
                 [epoch, effective - draw_part(64), draw_part(128), draw_part(128)]
             })
@@ -197,7 +192,7 @@ impl SynthStakes {
     /// Returns the stake account of a delegation.
     pub fn stake_account(&self, number: u64) -> OtherAccount {
         let delegation = self.delegation(number);
-        let mut rng = Rng::new(derive_number(self.universe.number(PURPOSE_STAKE_ACCOUNTS, self.sample), number));
+        let mut rng = Rng::new(derive_number(self.universe.number(Purpose::StakeAccounts, self.sample), number));
         let mut data = Vec::with_capacity(STAKE_BYTES as usize);
         let vote_address = self.vote_address(delegation.voter);
         staking::write_delegated_stake(&self.universe, &mut rng, &delegation, vote_address, &mut data);

@@ -1,9 +1,9 @@
-//! Data of stake and vote accounts. `stakes` decides which of them exist in an epoch.
+//! Data of stake and vote accounts. `stakes` decides which vote accounts and delegations exist in an epoch.
 
+use super::chain;
 use super::fields::push_u64s;
 use super::rng::Rng;
-use super::universe::{AccountRngs, Universe};
-use super::{chain, keys};
+use super::universe::{AccountRngs, Purpose, Universe};
 
 pub const STAKE_BYTES: u64 = 200;
 pub const VOTE_BYTES: u64 = 3762;
@@ -21,11 +21,11 @@ pub struct SynthDelegation {
     pub credits_observed: u64,
 }
 
-/// Share of a stake that takes effect in each epoch.
+/// Limit on the stake that takes or loses effect in an epoch, as a share of the effective stake.
 pub const WARMUP_RATE: f64 = 0.25;
 
 /// Writes a stake account that is not delegated: state, rent reserve, staker, withdrawer, lockup.
-/// [`write_delegated_stake`] writes delegated stake accounts, which are in the bank file, too.
+/// [`write_delegated_stake`] writes delegated stake accounts, whose delegations are also in the bank file.
 pub fn write_stake(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&1u32.to_le_bytes());
     write_stake_meta(rngs.universe, &mut rngs.account, out);
@@ -50,7 +50,7 @@ pub fn write_delegated_stake(
 fn write_stake_meta(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
     let staker = if rng.chance_permille(300) {
         let pool = rng.zipf(8);
-        universe.shared_key(keys::WALLETS, pool)
+        universe.shared_key(Purpose::Wallets, pool)
     } else {
         rng.key()
     };
@@ -68,7 +68,7 @@ pub fn write_vote_account(account_rng: &mut Rng, slot_rng: &mut Rng, slot: u64, 
     out.extend_from_slice(&node);
     out.extend_from_slice(&account_rng.key());
     out.push([0, 5, 7, 8, 10, 100][account_rng.pick(6) as usize]);
-    // Half of all vote accounts no longer vote: their last vote was long ago.
+    // Half of the vote accounts no longer vote: their last vote was long ago.
     let is_active = account_rng.chance_permille(500);
     let last_vote = if is_active { slot - 1 - slot_rng.pick(32) } else { slot - account_rng.log_uniform(27) };
     out.extend_from_slice(&31u64.to_le_bytes());

@@ -2,7 +2,7 @@
 
 use super::fields::push_u64s;
 use super::rng::Rng;
-use super::universe::AccountRngs;
+use super::universe::{AccountRngs, Purpose};
 use super::{chain, keys};
 
 pub const NONCE_BYTES: u64 = 80;
@@ -21,7 +21,7 @@ struct Template {
     shared_keys: u64,
     integers: u64,
     element_bytes: u64,
-    /// Number of 1,000 elements that are in use on average. The other elements are zero.
+    /// Elements that are in use on average, per 1,000 elements. The others are zero.
     used_permille: u64,
 }
 
@@ -80,27 +80,27 @@ fn draw_integer(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Writes 8 bytes that identify the type, addresses, integers, and an array that is partly in use.
+/// Writes a discriminator of 8 bytes, addresses, integers, a bump seed, and an array that is partly in use.
 pub fn write_state(rngs: &mut AccountRngs<'_>, template: u8, out: &mut Vec<u8>) {
     let Template { data_len, unique_keys, shared_keys, integers, element_bytes, used_permille, .. } =
         TEMPLATES[usize::from(template)];
     let end = out.len() + data_len as usize;
-    out.extend_from_slice(&rngs.universe.number(keys::MARKETS, u64::MAX - u64::from(template)).to_le_bytes());
+    out.extend_from_slice(&rngs.universe.number(Purpose::Markets, u64::MAX - u64::from(template)).to_le_bytes());
     for _ in 0..unique_keys {
         out.extend_from_slice(&rngs.account.key());
     }
     for _ in 0..shared_keys {
         let rank = rngs.account.zipf(14);
-        out.extend_from_slice(&rngs.universe.shared_key(keys::MARKETS, rank));
+        out.extend_from_slice(&rngs.universe.shared_key(Purpose::Markets, rank));
     }
     for _ in 0..integers {
         if out.len() + 8 <= end {
             out.extend_from_slice(&draw_integer(&mut rngs.version).to_le_bytes());
         }
     }
-    out.push(255 - rngs.account.zipf(4) as u8); // the bump seed of its address
+    out.push(255 - rngs.account.zipf(4) as u8); // the bump seed of the account's address
     out.truncate(end);
-    // Some arrays are full, most are nearly empty.
+    // A few arrays are much fuller than the average, and half of them are much emptier.
     let used_permille = match rngs.account.pick(8) {
         0 => 1000.min(used_permille * 4),
         1..4 => used_permille,
@@ -124,7 +124,7 @@ pub fn write_state(rngs: &mut AccountRngs<'_>, template: u8, out: &mut Vec<u8>) 
 pub fn write_nonce(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
     let authority = rngs.account.zipf(16);
-    out.extend_from_slice(&rngs.universe.shared_key(keys::WALLETS, authority));
+    out.extend_from_slice(&rngs.universe.shared_key(Purpose::Wallets, authority));
     out.extend_from_slice(&rngs.version.key());
     out.extend_from_slice(&5000u64.to_le_bytes());
 }
@@ -144,7 +144,7 @@ pub fn write_lookup_table(rngs: &mut AccountRngs<'_>, end: usize, out: &mut Vec<
     while out.len() < end {
         if rngs.account.chance_permille(400) {
             let rank = rngs.account.zipf(14);
-            out.extend_from_slice(&rngs.universe.shared_key(keys::MARKETS, rank));
+            out.extend_from_slice(&rngs.universe.shared_key(Purpose::Markets, rank));
         } else {
             out.extend_from_slice(&rngs.account.key());
         }
@@ -173,7 +173,7 @@ pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: 
     out.push(1);
     out.extend_from_slice(&rng.key());
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xf7\0\x01\0\0\0");
-    // Compilers repeat themselves: most instructions are in sequences that occurred in the program before.
+    // Compilers repeat themselves: most instructions are in sequences that the program already has.
     const OPCODES: [u8; 16] =
         [0x79, 0x7b, 0xbf, 0x07, 0xb7, 0x15, 0x85, 0x55, 0x61, 0x63, 0x0f, 0x71, 0x73, 0x05, 0x67, 0x77];
     let length = end - start;
@@ -196,23 +196,11 @@ pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: 
         out.extend_from_slice(&immediate.to_le_bytes());
     }
     out.truncate(texts_start);
+    #[rustfmt::skip]
     const WORDS: [&str; 16] = [
-        "account ",
-        "overflow ",
-        "invalid ",
-        "owner ",
-        "token ",
-        "instruction ",
-        "src/state.rs",
-        "src/lib.rs",
-        "expected ",
-        "amount ",
-        "called `Option::unwrap()` on a `None` value",
-        "program ",
-        "error: ",
-        "failed to ",
-        "index ",
-        "mint ",
+        "account ", "overflow ", "invalid ", "owner ", "token ", "instruction ", "src/state.rs", "src/lib.rs",
+        "expected ", "amount ", "called `Option::unwrap()` on a `None` value", "program ", "error: ",
+        "failed to ", "index ", "mint ",
     ];
     while out.len() < zeros_start {
         match rng.pick(4) {

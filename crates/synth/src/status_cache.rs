@@ -1,8 +1,8 @@
 //! Writes the status cache of a synthetic ledger (docs/snapshot-format.md#status-cache).
 //!
-//! Both clients accept this status cache. It has the newest 300 slots with a block. All are roots and distinct.
-//! Transactions use only blockhashes of the queue, but never the newest. All transaction hashes of a blockhash
-//! are cut at the same offset.
+//! Both clients accept this status cache. It has the newest 300 slots with a block, each once and as a root.
+//! Transactions use only blockhashes of the queue, but never the newest one. All transaction hashes of a
+//! blockhash are cut at the same offset.
 
 use std::io::{Result, Write};
 
@@ -12,10 +12,7 @@ use super::bank::BLOCKHASHES;
 use super::chain;
 use super::fields::FieldWriter;
 use super::rng::Rng;
-use super::universe::Universe;
-
-const PURPOSE_RESULTS: u64 = 401;
-const PURPOSE_OFFSET: u64 = 402;
+use super::universe::{Purpose, Universe};
 
 /// Number of bytes of a transaction's 32-byte hash that are kept.
 const KEY_BYTES: usize = 20;
@@ -35,10 +32,10 @@ pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, 
     let oldest_blockhash = height + 1 - BLOCKHASHES;
     out.u64s(&[STATUS_CACHE_SLOTS_MAX])?;
     for block_height in (0..STATUS_CACHE_SLOTS_MAX).map(|back| height - back) {
-        let mut rng = Rng::new(universe.number(PURPOSE_RESULTS, block_height));
+        let mut rng = Rng::new(universe.number(Purpose::TransactionResults, block_height));
         out.u64s(&[chain::slot_at(block_height)])?;
         out.bytes(&[1])?; // the slot is a root
-        // Transactions use blockhashes of blocks before their own, and mostly the same few.
+        // Transactions use the blockhashes of the blocks just before their own.
         let count = 1 + rng.pick(transactions_per_slot.min(BLOCKHASHES_PER_SLOT_MAX));
         let count = count.min(block_height - oldest_blockhash);
         out.u64s(&[count])?;
@@ -46,7 +43,7 @@ pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, 
             let results = transactions_per_slot / count + u64::from(index < transactions_per_slot % count);
             let blockhash_height = block_height - 1 - index;
             out.bytes(&chain::blockhash(universe, blockhash_height))?;
-            out.u64s(&[universe.number(PURPOSE_OFFSET, blockhash_height) % OFFSET_COUNT, results])?;
+            out.u64s(&[universe.number(Purpose::HashOffsets, blockhash_height) % OFFSET_COUNT, results])?;
             write_results(&mut out, &mut rng, results)?;
         }
     }

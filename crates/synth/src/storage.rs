@@ -1,5 +1,5 @@
-//! Makes one storage: its bytes, its obsolete records in each state, and what its accounts add to
-//! each state's sums.
+//! Makes one storage: its bytes, its obsolete records in each state, and what its accounts contribute to the
+//! sums of each state.
 
 use std::io::Result;
 
@@ -11,10 +11,7 @@ use super::keys;
 use super::layout::{Successor, SynthLayout};
 use super::rng::Rng;
 use super::sysvars::sysvars;
-use super::universe::Origin;
-
-const PURPOSE_OLD: u64 = 201;
-const PURPOSE_PADDING: u64 = 202;
+use super::universe::{Origin, Purpose};
 
 #[derive(Clone, Default)]
 pub struct Sums {
@@ -156,7 +153,7 @@ pub fn build_storage(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> 
 
     write_other_accounts(layout, storage, &mut bytes, &mut sums, &mut obsolete)?;
 
-    // Agave marks records when they are replaced, so they are not in the order in which they are stored.
+    // Agave marks records when they are replaced, so the list does not have the order of the storage.
     obsolete.sort_by_key(|record| (record.slot, record.offset.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let length_bytes = bytes.len() as u64;
     bytes.resize(align8(length_bytes) as usize, 0);
@@ -164,9 +161,9 @@ pub fn build_storage(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> 
     Ok(Storage { bytes, records: StorageRecords { length_bytes, obsolete }, sums })
 }
 
-/// Writes the accounts that must agree with the bank file: stake accounts in the storages of the
-/// full state, sysvars and vote accounts in the last storage of each state. In the incremental
-/// state, the sysvars and vote accounts of the full state are obsolete.
+/// Writes the accounts that must agree with the bank file: delegated stake accounts in the storages of the full
+/// state, sysvars and vote accounts in the last storage of each state. In the incremental state, the sysvars and
+/// vote accounts of the full state are obsolete.
 fn write_other_accounts(
     layout: &SynthLayout,
     storage: u64,
@@ -200,7 +197,7 @@ fn write_other_accounts(
     Ok(())
 }
 
-/// Pads the last record, and returns where the next one starts.
+/// Pads the last record, and returns the offset of the next one.
 fn start_record(bytes: &mut Vec<u8>) -> usize {
     bytes.resize(align8(bytes.len() as u64) as usize, 0);
     bytes.len()
@@ -210,13 +207,13 @@ fn start_record(bytes: &mut Vec<u8>) -> usize {
 /// padding after the executable flag is uninitialized memory.
 fn write_meaningless_bytes(layout: &SynthLayout, storage: u64, bytes: &mut [u8]) {
     let number = |purpose| layout.universe.number(purpose, storage);
-    let has_write_versions = number(PURPOSE_OLD) % 10 == 0;
-    let has_garbage = number(PURPOSE_PADDING) % 16 == 0;
+    let has_write_versions = number(Purpose::WriteVersions) % 10 == 0;
+    let has_garbage = number(Purpose::Padding) % 16 == 0;
     if !has_write_versions && !has_garbage {
         return;
     }
     let mut write_version = 1_000_000_000_000 + storage * 5_000;
-    let mut rng = Rng::new(number(PURPOSE_PADDING));
+    let mut rng = Rng::new(number(Purpose::Padding));
     let mut garbage = [0; 7];
     let mut offset = 0;
     while let Some(header) = bytes[offset..].first_chunk_mut::<RECORD_HEADER_BYTES>() {

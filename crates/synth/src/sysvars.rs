@@ -1,8 +1,7 @@
 //! The sysvars: accounts with the state of the chain at the end of a block.
 //!
-//! Agave needs `Rent` and `SlotHistory`, and compares `SlotHistory` with the status cache.
-//! Firedancer needs `SlotHistory`, too. The layouts are those of the solana crates of the
-//! same names.
+//! Agave needs `Rent` and `SlotHistory`, and compares `SlotHistory` with the status cache. Firedancer needs
+//! `SlotHistory` too. The layouts are those of the Solana crates with the same names.
 
 use std::io::Result;
 
@@ -50,7 +49,7 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result
             out.u64s(&[slot, start, epoch, epoch + 1, now])
         })?,
         sysvar(EPOCH_REWARDS, &|out| {
-            // The distribution took place when the epoch began, and is over.
+            // Rewards were distributed when the epoch began.
             let first_height = chain::height_of(epoch_start);
             out.u64s(&[first_height + 1, stakes.counts.delegations / 4_096 + 1])?;
             out.bytes(&chain::blockhash(universe, first_height - 1))?;

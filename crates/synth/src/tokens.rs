@@ -2,14 +2,14 @@
 
 use super::keys;
 use super::rng::Rng;
-use super::universe::AccountRngs;
+use super::universe::{AccountRngs, Purpose};
 
 pub const TOKEN_BYTES: u64 = 165;
 pub const MINT_BYTES: u64 = 82;
 pub const EDITION_BYTES: u64 = 282;
 
-/// Returns the length of a Token-2022 account: a token account of 165 bytes, a byte for its type,
-/// and extensions.
+/// Returns the length of a Token-2022 account: a token account of 165 bytes, a byte for its type, and
+/// extensions.
 pub fn token_2022_bytes(rng: &mut Rng) -> u64 {
     match rng.pick(10) {
         0..7 => 170,  // immutable owner
@@ -37,24 +37,24 @@ pub fn metadata_bytes(rng: &mut Rng) -> u64 {
 fn draw_mint(rngs: &mut AccountRngs<'_>) -> [u8; 32] {
     let rank = match rngs.account.pick(1000) {
         0..POPULAR_MINT_PERMILLE => rngs.account.zipf(4),
-        // During launches and airdrops, many accounts of a mint are made within hours.
+        // During launches and airdrops, many accounts of one mint are created within hours.
         pick if pick < POPULAR_MINT_PERMILLE + RECENT_MINT_PERMILLE => {
-            draw_recent_rank(rngs, keys::MINTS, RECENT_MINTS)
+            draw_recent_rank(rngs, Purpose::Mints, RECENT_MINTS)
         }
         _ => rngs.account.zipf(26),
     };
-    rngs.universe.shared_key(keys::MINTS, rank)
+    rngs.universe.shared_key(Purpose::Mints, rank)
 }
 
-/// Draws one of `count` ranks that accounts of the same time share.
-fn draw_recent_rank(rngs: &mut AccountRngs<'_>, purpose: u64, count: u64) -> u64 {
+/// Draws one of `count` ranks, which accounts that were written at about the same time share.
+fn draw_recent_rank(rngs: &mut AccountRngs<'_>, purpose: Purpose, count: u64) -> u64 {
     let season = rngs.universe.number(purpose, rngs.storage / SEASON_STORAGES) >> 16;
     season + rngs.account.pick(count)
 }
 
 /// Number of consecutive storages that count as written at the same time.
 const SEASON_STORAGES: u64 = 64;
-/// Numbers of token accounts among 1,000 whose mint is popular, or in use at the time.
+/// Token accounts whose mint is popular, or in use at the time, per 1,000 accounts.
 const POPULAR_MINT_PERMILLE: u64 = 270;
 const RECENT_MINT_PERMILLE: u64 = 100;
 const RECENT_MINTS: u64 = 768;
@@ -63,16 +63,16 @@ const RECENT_OWNER_PERMILLE: u64 = 50;
 const RECENT_OWNERS: u64 = 768;
 
 /// Draws an owner. Most owners are wallets with one account. Others are busy (the authority of a pool, a bot,
-/// an exchange), or have many accounts of the same time.
+/// an exchange), or have many accounts that were written at about the same time.
 fn draw_owner(rngs: &mut AccountRngs<'_>) -> [u8; 32] {
     let rank = match rngs.account.pick(1000) {
         0..BUSY_OWNER_PERMILLE => rngs.account.zipf(16),
         pick if pick < BUSY_OWNER_PERMILLE + RECENT_OWNER_PERMILLE => {
-            draw_recent_rank(rngs, keys::WALLETS, RECENT_OWNERS)
+            draw_recent_rank(rngs, Purpose::Wallets, RECENT_OWNERS)
         }
         _ => return rngs.account.key(),
     };
-    rngs.universe.shared_key(keys::WALLETS, rank)
+    rngs.universe.shared_key(Purpose::Wallets, rank)
 }
 
 /// Draws an amount: often 0, often 1 (an NFT), otherwise any.
@@ -102,7 +102,7 @@ pub fn write_token(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
         0..2 => {
             data[72] = 1;
             let market = rngs.account.zipf(8);
-            data[76..108].copy_from_slice(&rngs.universe.shared_key(keys::MARKETS, market));
+            data[76..108].copy_from_slice(&rngs.universe.shared_key(Purpose::Markets, market));
             data[121] = 1;
         }
         // Some accounts are frozen.
@@ -129,7 +129,7 @@ pub fn write_mint(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     let authority = if rngs.account.chance_permille(400) {
         rngs.account.key()
     } else {
-        rngs.universe.shared_key(keys::COLLECTIONS, draw_collection(rngs) * 8)
+        rngs.universe.shared_key(Purpose::Collections, draw_collection(rngs) * 8)
     };
     let has_authority = is_nft || rngs.account.chance_permille(300);
     push_optional_key(out, has_authority.then_some(&authority));
@@ -163,11 +163,11 @@ pub fn write_mint_2022(rngs: &mut AccountRngs<'_>, end: usize, out: &mut Vec<u8>
     out.extend_from_slice(&0u32.to_le_bytes());
 }
 
-/// Draws the number of the account's NFT collection. Neighbouring accounts often belong to the same collection.
+/// Draws the number of the account's NFT collection. Neighboring accounts often belong to the same collection.
 /// A collection has up to eight shared keys: its authority, its creators, its address.
 fn draw_collection(rngs: &AccountRngs<'_>) -> u64 {
     let mut rng = rngs.account.clone();
-    let nearby_collection = Rng::new(rngs.universe.number(keys::COLLECTIONS, rngs.storage / 4)).pick(1 << 16);
+    let nearby_collection = Rng::new(rngs.universe.number(Purpose::Collections, rngs.storage / 4)).pick(1 << 16);
     if rng.chance_permille(500) { nearby_collection + rng.zipf(6) } else { rng.zipf(16) }
 }
 
@@ -188,8 +188,8 @@ fn push_text(out: &mut Vec<u8>, text: &[u8], field_bytes: usize) {
 /// Writes key, update authority, mint, name, symbol, URI, seller fee, creators, flags, collection.
 pub fn write_metadata(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     let collection = draw_collection(rngs);
-    let authority = rngs.universe.shared_key(keys::COLLECTIONS, collection * 8);
-    let mut names = Rng::new(rngs.universe.number(keys::COLLECTIONS, collection));
+    let authority = rngs.universe.shared_key(Purpose::Collections, collection * 8);
+    let mut names = Rng::new(rngs.universe.number(Purpose::Collections, collection));
     out.push(4);
     out.extend_from_slice(&authority);
     out.extend_from_slice(&rngs.account.key());
@@ -230,11 +230,11 @@ pub fn write_metadata(rngs: &mut AccountRngs<'_>, out: &mut Vec<u8>) {
     out.push(1);
     out.extend_from_slice(&(creators as u32).to_le_bytes());
     for creator in 0..creators {
-        out.extend_from_slice(&rngs.universe.shared_key(keys::COLLECTIONS, collection * 8 + 1 + creator));
+        out.extend_from_slice(&rngs.universe.shared_key(Purpose::Collections, collection * 8 + 1 + creator));
         out.extend_from_slice(&[u8::from(creator == 0), (100 / creators) as u8]);
     }
     out.extend_from_slice(&[1, 1, 1, 255 - rngs.account.zipf(4) as u8, 1, 0, 1, 1]);
-    out.extend_from_slice(&rngs.universe.shared_key(keys::COLLECTIONS, collection * 8 + 7));
+    out.extend_from_slice(&rngs.universe.shared_key(Purpose::Collections, collection * 8 + 7));
 }
 
 /// Writes key, supply and the limit on editions. The rest is reserved.

@@ -1,8 +1,38 @@
 //! The accounts of a seed: their addresses, and the random numbers that determine their contents.
 
-use super::keys;
+use super::keys::KNOWN_MINTS;
 use super::mix::AccountMix;
 use super::rng::{Rng, derive_number};
+
+/// Purpose of a derived number. Each purpose has its own numbers. The values determine the bytes of all ledgers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Accounts = 0,
+    Mints = 1,
+    Wallets = 2,
+    /// Markets and other accounts to which program state refers.
+    Markets = 3,
+    Voters = 4,
+    Collections = 5,
+    Blockhashes = 6,
+    BankHashes = 7,
+    StorageSizes = 101,
+    ChangeClasses = 102,
+    ChangesWithinState = 103,
+    ChangesBetweenStates = 104,
+    StorageIds = 105,
+    WriteVersions = 201,
+    Padding = 202,
+    Bank = 301,
+    VoteAccounts = 302,
+    Delegations = 303,
+    StakeHistory = 304,
+    StakeAccounts = 305,
+    RandomOwner = 311,
+    TransactionResults = 401,
+    HashOffsets = 402,
+    Genesis = 501,
+}
 
 /// Identity of an account: the storage in which it first appears, and its index among the accounts that first
 /// appear there.
@@ -20,7 +50,7 @@ pub struct Universe {
 
 pub struct AccountRngs<'a> {
     pub universe: &'a Universe,
-    /// Storage in which the account first appears. Accounts of neighbouring storages resemble each other.
+    /// Storage in which the account first appears. Accounts of neighboring storages resemble each other.
     pub storage: u64,
     /// Stream for properties that all versions share, such as the mint and the owner.
     pub account: Rng,
@@ -33,21 +63,21 @@ impl Universe {
         Self { seed: derive_number(0x736c_6f74_7072_6573, seed), account_mix }
     }
 
-    /// Derives a number from the seed. Each `purpose` (`PURPOSE_…`, or a number in `keys`) has its own numbers.
-    pub fn number(&self, purpose: u64, index: u64) -> u64 {
-        derive_number(derive_number(self.seed, purpose), index)
+    /// Derives a number from the seed.
+    pub fn number(&self, purpose: Purpose, index: u64) -> u64 {
+        derive_number(derive_number(self.seed, purpose as u64), index)
     }
 
     /// Returns an address to which many accounts refer, such as a mint, a market or a validator. The most
     /// common mints are those of mainnet.
-    pub fn shared_key(&self, purpose: u64, rank: u64) -> [u8; 32] {
-        let known = if purpose == keys::MINTS { keys::KNOWN_MINTS.get(rank as usize) } else { None };
+    pub fn shared_key(&self, purpose: Purpose, rank: u64) -> [u8; 32] {
+        let known = if purpose == Purpose::Mints { KNOWN_MINTS.get(rank as usize) } else { None };
         known.copied().unwrap_or_else(|| Rng::new(self.number(purpose, rank)).key())
     }
 
     /// Returns the number that determines all properties of an account.
     pub fn account_seed(&self, origin: Origin) -> u64 {
-        derive_number(self.number(0, origin.storage), origin.index)
+        derive_number(self.number(Purpose::Accounts, origin.storage), origin.index)
     }
 
     pub fn pubkey(&self, origin: Origin) -> [u8; 32] {

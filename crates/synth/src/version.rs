@@ -6,7 +6,7 @@ use std::io::{Result, Write};
 use super::fields::FieldWriter;
 use super::storage::ObsoleteRecord;
 
-/// An Agave version. It determines the files that are in a ledger after a graceful stop.
+/// An Agave version, which determines the files that are in a ledger after a graceful stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum AgaveVersion {
@@ -37,7 +37,7 @@ impl AgaveVersion {
 
     pub fn write_obsolete_record<W: Write>(self, out: &mut FieldWriter<W>, record: &ObsoleteRecord) -> Result<()> {
         match self {
-            // Storages have fewer than 2^32 such units.
+            // A storage has fewer than 2^32 of these units.
             Self::V4_5 => out.u32((record.offset / OFFSET_UNIT_BYTES) as u32)?,
             _ => out.u64s(&[record.offset])?,
         }
@@ -54,11 +54,12 @@ impl AgaveVersion {
         }
         let mut out = FieldWriter(to);
         out.u64s(&[storages.len() as u64])?;
-        storages.into_iter().try_for_each(|(slot, id)| {
+        for (slot, id) in storages {
             out.u32(STORAGE_APPEND_VEC)?;
             out.u32(id)?;
-            out.u64s(&[slot])
-        })
+            out.u64s(&[slot])?;
+        }
+        Ok(())
     }
 }
 

@@ -369,7 +369,10 @@ fn filters_select_mints() {
         let output = run_export(&archives, Path::new("-"), &["--table", table, filter, mint]);
         let stderr = stderr_of(&output);
         assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains(&format!("a filter by mint or wallet excludes all rows of the table {table}")), "{stderr}");
+        assert!(
+            stderr.contains(&format!("a filter by mint or wallet excludes all rows of the table {table}")),
+            "{stderr}"
+        );
         assert!(output.stdout.is_empty());
     }
 }

@@ -145,7 +145,7 @@ struct StatusSlot {
 
 struct StatusBlockhash {
     hash: Key,
-    /// Offset at which the transactions' hashes are cut.
+    /// Offset at which the hashes of transactions are cut.
     offset: u64,
     transactions: u64,
 }
@@ -297,8 +297,8 @@ fn assert_stakes_have_accounts(parts: &BankParts, accounts: &HashMap<Key, (Recor
     assert_eq!(sysvar.expect("the stake history").1[..expected.len()], expected);
 }
 
-/// Checks that this epoch and the next have stakes, whose parts agree, and that the leader is the
-/// one of the leader schedule.
+/// Checks that this epoch and the next one have stakes, whose parts agree, and that the leader is that of the
+/// leader schedule.
 fn assert_epochs_are_valid(bank: &BankFile, parts: &BankParts) {
     let epochs: Vec<u64> = parts.epochs.iter().map(|epoch| epoch.epoch).collect();
     assert_eq!(epochs.iter().max(), Some(&(bank.epoch() + 1)));
@@ -330,8 +330,8 @@ fn assert_epochs_are_valid(bank: &BankFile, parts: &BankParts) {
 fn clients_load_both_states() {
     let temporary = tempfile::tempdir().expect("a directory");
     let out = temporary.path().join("ledger");
-    // A ledger of one storage, a full state that ends before a slot without a block, and more storages than
-    // blockhashes.
+    // A ledger with one storage, a full state that ends before a slot without a block, and a ledger with more
+    // storages than blockhashes.
     for (size, storage_count) in [(SIZE_BYTES_MIN, Some(1)), (1 << 20, Some(19)), (16 << 20, None)] {
         let incremental_bytes = Some(INCREMENTAL_BYTES_MIN);
         let report = make(&SynthOptions { incremental_bytes, storage_count, ..options(&out, size) });
@@ -340,7 +340,7 @@ fn clients_load_both_states() {
     }
 }
 
-/// The ledger is so large that its slots reach into the next epoch.
+/// The ledger has so many storages that its slots reach into the next epoch.
 #[test]
 fn stakes_of_a_large_ledger_fit_its_epochs() {
     let options = options(Path::new(""), 1 << 30).storage_count(500_000u64).incremental_bytes(1u64 << 20);
@@ -352,7 +352,7 @@ fn stakes_of_a_large_ledger_fit_its_epochs() {
     assert!(stakes.delegations().all(|stake| stake.activation_epoch < epoch));
     assert_eq!(stakes.delegation(3), layout.stakes(0).delegation(3));
     assert_eq!(stakes.history(epoch)[0][0], epoch - 1);
-    // The stake account of each delegation must be in one storage.
+    // The stake account of each delegation must be in exactly one storage.
     let ranges =
         (0..layout.storage_count()).map(|storage| layout.delegations(storage)).filter(|range| !range.is_empty());
     let mut next_delegation = 0;

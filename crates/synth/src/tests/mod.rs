@@ -25,7 +25,7 @@ fn make(options: &SynthOptions) -> SynthReport {
 }
 
 /// Returns all files below a directory, with the hashes of their contents.
-fn files(directory: &Path) -> BTreeMap<PathBuf, blake3::Hash> {
+fn hash_files(directory: &Path) -> BTreeMap<PathBuf, blake3::Hash> {
     let mut files = BTreeMap::new();
     let mut unread_dirs = vec![directory.to_path_buf()];
     while let Some(dir) = unread_dirs.pop() {
@@ -42,8 +42,8 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, blake3::Hash> {
     files
 }
 
-/// A state as its lists describe it: its storages without obsolete records, and with the lengths in the storage
-/// map.
+/// A state as its lists describe it. Its storages are without obsolete records, and have the lengths in the
+/// storage map.
 struct ReadState {
     bank: BankFile,
     storages: Vec<(u64, Vec<u8>)>,
@@ -138,7 +138,8 @@ fn newest_accounts(read: &ReadState) -> HashMap<Key, (RecordHeader, &[u8])> {
     newest.into_iter().map(|(key, (_, header, data))| (key, (header, data))).collect()
 }
 
-/// Computes a state from the newest record of each account, and compares it with the bank file and the report.
+/// Computes the sums of a state from the newest record of each account, and compares them with the bank file
+/// and the report.
 fn assert_state_adds_up(state: &SynthState) -> ReadState {
     let read = read_state(state);
     for (_, storage) in &read.storages {
@@ -215,7 +216,7 @@ fn one_state_is_valid_and_has_about_the_requested_size() {
             assert_eq!(state.storages, storage_count.unwrap_or(512));
         }
         let ratio = state.storage_bytes as f64 / size as f64;
-        // A storage ends with a whole record, so tiny ones are larger than requested.
+        // A storage ends with a whole record, so tiny storages are larger than requested.
         assert!(
             (0.9..1.5).contains(&ratio),
             "{size} bytes requested, {} made in {storage_count:?}",
@@ -231,13 +232,13 @@ fn bytes_depend_only_on_seed_and_options() {
         let incremental_bytes = Some(1 << 18);
         let options = SynthOptions { seed, incremental_bytes, threads, ..options(temporary.path(), 1 << 20) };
         make(&options);
-        files(temporary.path())
+        hash_files(temporary.path())
     };
     let with_seed_7 = make_with(7, 1);
     assert_eq!(with_seed_7, make_with(7, 3));
     let with_seed_8 = make_with(8, 3);
     let same = with_seed_7.iter().filter(|(path, hash)| with_seed_8.get(*path) == Some(hash)).count();
-    assert!(same <= 4, "{same} files are the same, not only the versions");
+    assert!(same <= 4, "{same} files do not depend on the seed");
 }
 
 #[test]
@@ -262,7 +263,7 @@ fn a_directory_with_files_is_refused() {
     fs::create_dir(&existing).expect("a directory");
     fs::write(existing.join("file"), "kept").expect("a file");
     assert!(synth(&options(&existing, 1 << 20), &NoProgress).is_err());
-    assert_eq!(files(&existing).len(), 1);
+    assert_eq!(hash_files(&existing).len(), 1);
 }
 
 #[test]
@@ -362,7 +363,7 @@ fn an_archive_compresses_like_that_of_mainnet() {
     for (level, published) in [(1, 3.47), (3, 3.64)] {
         assert_is_near(compression_ratio(&archive, level), published, "the archive");
     }
-    // The slow level compresses only one frame, and is compared with level 1 on the same frame.
+    // Level 10 is slow, so it is compared with level 1 on one frame.
     assert_is_near(
         compression_ratio(&archive[..FRAME_BYTES], 10) / compression_ratio(&archive[..FRAME_BYTES], 1),
         3.78 / 3.47,
