@@ -90,7 +90,7 @@ impl TableFormat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DataPart {
-    /// None of the data. Its length is exported in any case.
+    /// No data, only its length.
     #[default]
     None,
     /// All data, whatever its length.
@@ -238,45 +238,44 @@ impl ExportOptions {
     }
 
     fn check(&self, is_stream: bool) -> Result<()> {
+        let refuse = |message: &str, hint: &'static str| Err(Error::usage(message).with_hint(hint));
         self.filter.check()?;
         if self.tables.is_empty() {
-            return Err(Error::usage("there is no table to export"));
+            return refuse("there is no table to export", "name at least one table");
         }
         if is_stream && self.order == Some(RowOrder::Clustered) {
-            return Err(Error::usage("rows are written to a stream as they are read, so they cannot be sorted")
-                .with_hint("export into a directory"));
+            let message = "rows are written to a stream as they are read, so they cannot be sorted";
+            return refuse(message, "export into a directory");
         }
         if self.since.is_some() && (is_stream || self.order == Some(RowOrder::Unordered)) {
-            return Err(Error::usage("changes are found by sorting the rows of both states, and written as files")
-                .with_hint("export into a directory, in order"));
+            let message = "changes are found by sorting the rows of both states, and written as files";
+            return refuse(message, "export into a directory, in order");
         }
         if is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv) {
-            return Err(
-                Error::usage("only one table can be written to a stream, as CSV").with_hint("export into a directory")
-            );
+            let message = "only one table can be written to a stream, as CSV";
+            return refuse(message, "export into a directory");
         }
         if !is_stream && self.format == TableFormat::Csv {
-            return Err(
-                Error::usage("CSV is written to standard output only").with_hint("export as Parquet into a directory")
-            );
+            return refuse("CSV is written to standard output only", "export as Parquet into a directory");
         }
         if let Some(table) = self.tables.iter().find(|table| !self.filter.selects_from(**table)) {
             let message = format!("a filter by mint or wallet excludes all rows of the table {}", table.name());
-            return Err(Error::usage(message).with_hint("export this table in another run, without that filter"));
+            return refuse(&message, "export this table in another run, without that filter");
         }
         let has_whole_accounts = self.format.has_whole_accounts();
         if has_whole_accounts && self.since.is_some() {
-            return Err(Error::usage("a test validator loads accounts of a state, not changes"));
+            let message = "a test validator loads the accounts of a state, not changes";
+            return refuse(message, "export the whole state");
         }
         let is_plain = self.tables == [Table::Accounts] && self.data == DataPart::None;
         if has_whole_accounts && (!is_plain || self.filter.is_empty()) {
-            return Err(Error::usage(
-                "for a test validator, only whole accounts that a filter selects are exported, and no other tables",
-            )
-            .with_hint("select accounts with at least one filter, such as by address"));
+            let message =
+                "for a test validator, only whole accounts that a filter selects are exported, and no other tables";
+            return refuse(message, "select accounts with at least one filter, such as by address");
         }
         if self.filter.with_mints && !has_whole_accounts {
-            return Err(Error::usage("mints of token accounts are only added for a test validator"));
+            let message = "mints of token accounts are only added for a test validator";
+            return refuse(message, "choose a format for test validators");
         }
         Ok(())
     }

@@ -127,12 +127,8 @@ impl ExportOutput {
         Ok(Self { work: WorkDir::create(scratch, WORK_PREFIX)?, created, store })
     }
 
-    fn open_table(&self, table: &str) -> Result<Store> {
-        self.store.open_or_create_dir(table)
-    }
-
     fn open_slot(&self, table: &str, slot: u64) -> Result<Store> {
-        self.open_table(table)?.open_or_create_dir(&slot_dir(slot))
+        self.store.open_or_create_dir(table)?.open_or_create_dir(&slot_dir(slot))
     }
 
     /// Finds the leftovers of an earlier run. If that run had published all of its tables, removes its
@@ -291,7 +287,7 @@ impl PublishingRun<'_> {
         self.check_journal(progress)?;
         let mut published = Vec::new();
         for fields in self.tables {
-            let store = output.open_table(fields.table.name())?;
+            let store = output.store.open_or_create_dir(fields.table.name())?;
             let name = manifest_name(slot);
             let text = self.manifest.table_json(fields);
             let put = store.put_small_file(&name, text.as_bytes(), &Attributes::new(), &Condition::Absent, progress)?;
@@ -314,7 +310,7 @@ impl PublishingRun<'_> {
         let slot = self.manifest.slot;
         self.check_journal(progress)?;
         for fields in self.tables {
-            let store = output.open_table(fields.table.name())?;
+            let store = output.store.open_or_create_dir(fields.table.name())?;
             let file = store.get_small_file(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
             if file.is_none_or(|file| file.bytes == self.manifest.table_json(fields).as_bytes()) {
                 let names: Vec<&str> = fields.files.iter().map(file_name).collect();
@@ -352,19 +348,13 @@ impl PublishingRun<'_> {
     fn check_sent(&self, fields: &TableFields, progress: &dyn Progress) -> Result<()> {
         let slot = self.manifest.slot;
         let files = self.output.open_slot(fields.table.name(), slot)?;
-        let mut listed = BTreeMap::new();
-        for object in files.list(progress)? {
-            listed.insert(object.name, object.length_bytes);
-        }
-        let mut sent = BTreeMap::new();
-        for file in &fields.files {
-            sent.insert(file_name(file).to_string(), file.bytes);
-        }
+        let listed = files.list(progress)?;
+        let listed = BTreeMap::from_iter(listed.iter().map(|object| (&*object.name, object.length_bytes)));
+        let sent = BTreeMap::from_iter(fields.files.iter().map(|file| (file_name(file), file.bytes)));
         if listed == sent {
-            Ok(())
-        } else {
-            Err(Error::failed(format!("{} does not have the files that were sent there", files.location_of("")))
-                .with_hint("check the store's own log, and whether another program writes there"))
+            return Ok(());
         }
+        let message = format!("{} does not have the files that were sent there", files.location_of(""));
+        Err(Error::failed(message).with_hint("check the store's own log, and whether another program writes there"))
     }
 }

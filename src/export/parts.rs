@@ -192,10 +192,8 @@ impl<'a> TableWriter<'a> {
     fn encode(&self, group: &[u8]) -> Result<EncodedGroup> {
         panic_point("row encoder");
         let schema = self.table.schema(self.options);
-        let mut columns = Vec::new();
-        for column in self.table.exported_columns(self.options) {
-            columns.push(ColumnValues::new(column.kind));
-        }
+        let columns = self.table.exported_columns(self.options);
+        let mut columns = Vec::from_iter(columns.iter().map(|column| ColumnValues::new(column.kind)));
         let mut rest = group;
         let mut rows = 0;
         let mut last = None;

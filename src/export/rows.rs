@@ -8,7 +8,7 @@ use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{Delegation, LoaderAccount, Mint, RecordHeader, StakeAccount, VoteState};
 
 use super::filter::to_hex;
-use super::table::{Cell, RowBatch, extension_names, lamports_cell, storage_slot_cell};
+use super::table::{Cell, RowBatch, lamports_cell, storage_slot_cell};
 
 /// Returns a cell that is null if there is no number, or if the number exceeds `i64::MAX`.
 fn optional_integer_cell<'a>(number: Option<u64>) -> Cell<'a> {
@@ -25,9 +25,8 @@ pub(super) fn text_cell(text: Option<&str>) -> Cell<'_> {
 }
 
 impl RowBatch {
-    /// Adds a row to the table of mints. Returns true if an extension is truncated.
-    pub fn push_mint(&mut self, header: &RecordHeader, mint: &Mint<'_>, slot: Option<u64>) -> Result<bool> {
-        let (names, is_truncated) = extension_names(mint.extensions);
+    pub fn push_mint(&mut self, header: &RecordHeader, mint: &Mint<'_>, slot: Option<u64>) -> Result<()> {
+        let names = self.extension_names(mint.extensions);
         let metadata = mint.metadata();
         self.push(&[
             Cell::Address(&header.pubkey),
@@ -44,7 +43,7 @@ impl RowBatch {
             lamports_cell(header)?,
             storage_slot_cell(slot, &header.pubkey)?,
         ]);
-        Ok(is_truncated)
+        Ok(())
     }
 
     /// Adds a row to the table of stakes. Returns false if the account cannot be parsed.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use ColumnKind::{Address, Amount, Boolean, Bytes, Credits, Integer, Text};
 use arrow_schema::{DataType, Field, Fields};
 
+use super::table::Table;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     pub name: &'static str,
@@ -33,55 +35,56 @@ const fn nullable(name: &'static str, kind: ColumnKind) -> Column {
     Column { name, kind, is_nullable: true }
 }
 
-#[rustfmt::skip]
-pub(super) const ACCOUNTS: &[Column] = &[
-    column("owner", Address), column("address", Address), column("lamports", Integer),
-    nullable("storage_slot", Integer), column("data_length", Integer), column("executable", Boolean),
-];
-
-#[rustfmt::skip]
-pub(super) const TOKEN_ACCOUNTS: &[Column] = &[
-    column("mint", Address), column("address", Address), column("owner", Address), column("token_program", Address),
-    column("amount", Amount), nullable("delegate", Address), column("delegated_amount", Amount),
-    column("state", Text), column("is_native", Boolean), nullable("close_authority", Address),
-    nullable("extensions", Text), column("lamports", Integer), nullable("storage_slot", Integer),
-];
-
-#[rustfmt::skip]
-pub(super) const MINTS: &[Column] = &[
-    column("address", Address), column("token_program", Address), column("decimals", Integer),
-    column("supply", Amount), nullable("mint_authority", Address), nullable("freeze_authority", Address),
-    column("is_initialized", Boolean), nullable("extensions", Text), nullable("name", Text),
-    nullable("symbol", Text), nullable("uri", Text), column("lamports", Integer), nullable("storage_slot", Integer),
-];
-
-#[rustfmt::skip]
-pub(super) const STAKES: &[Column] = &[
-    nullable("voter", Address), column("address", Address), column("state", Text), nullable("staker", Address),
-    nullable("withdrawer", Address), nullable("lockup_timestamp", Integer), nullable("lockup_epoch", Amount),
-    nullable("lockup_custodian", Address), nullable("rent_exempt_reserve", Amount),
-    nullable("delegated_lamports", Amount), nullable("activation_epoch", Integer),
-    nullable("deactivation_epoch", Integer), nullable("credits_observed", Amount),
-    column("effective_lamports", Amount), column("activating_lamports", Amount),
-    column("deactivating_lamports", Amount), column("lamports", Integer), nullable("storage_slot", Integer),
-];
-
-#[rustfmt::skip]
-pub(super) const VOTES: &[Column] = &[
-    column("address", Address), column("version", Text), column("node", Address),
-    nullable("authorized_voter", Address), column("authorized_withdrawer", Address),
-    column("commission_bps", Integer), nullable("block_revenue_commission_bps", Integer),
-    nullable("inflation_rewards_collector", Address), nullable("block_revenue_collector", Address),
-    nullable("bls_key", Bytes), nullable("root_slot", Integer), nullable("last_vote_slot", Integer),
-    column("epoch_credits", Credits), column("lamports", Integer), nullable("storage_slot", Integer),
-];
-
-#[rustfmt::skip]
-pub(super) const PROGRAMS: &[Column] = &[
-    column("address", Address), column("loader", Address), nullable("programdata_address", Address),
-    nullable("upgrade_authority", Address), nullable("deploy_slot", Integer), nullable("code_length", Integer),
-    nullable("code_sha256", Text), column("lamports", Integer), nullable("storage_slot", Integer),
-];
+impl Table {
+    /// Returns the columns that the table has in any export.
+    #[rustfmt::skip]
+    pub(super) fn columns(self) -> &'static [Column] {
+        match self {
+            Self::Accounts => const { &[
+                column("owner", Address), column("address", Address), column("lamports", Integer),
+                nullable("storage_slot", Integer), column("data_length", Integer), column("executable", Boolean),
+            ] },
+            Self::TokenAccounts => const { &[
+                column("mint", Address), column("address", Address), column("owner", Address),
+                column("token_program", Address), column("amount", Amount), nullable("delegate", Address),
+                column("delegated_amount", Amount), column("state", Text), column("is_native", Boolean),
+                nullable("close_authority", Address), nullable("extensions", Text), column("lamports", Integer),
+                nullable("storage_slot", Integer),
+            ] },
+            Self::Mints => const { &[
+                column("address", Address), column("token_program", Address), column("decimals", Integer),
+                column("supply", Amount), nullable("mint_authority", Address), nullable("freeze_authority", Address),
+                column("is_initialized", Boolean), nullable("extensions", Text), nullable("name", Text),
+                nullable("symbol", Text), nullable("uri", Text), column("lamports", Integer),
+                nullable("storage_slot", Integer),
+            ] },
+            Self::Stakes => const { &[
+                nullable("voter", Address), column("address", Address), column("state", Text),
+                nullable("staker", Address), nullable("withdrawer", Address), nullable("lockup_timestamp", Integer),
+                nullable("lockup_epoch", Amount), nullable("lockup_custodian", Address),
+                nullable("rent_exempt_reserve", Amount), nullable("delegated_lamports", Amount),
+                nullable("activation_epoch", Integer), nullable("deactivation_epoch", Integer),
+                nullable("credits_observed", Amount), column("effective_lamports", Amount),
+                column("activating_lamports", Amount), column("deactivating_lamports", Amount),
+                column("lamports", Integer), nullable("storage_slot", Integer),
+            ] },
+            Self::Votes => const { &[
+                column("address", Address), column("version", Text), column("node", Address),
+                nullable("authorized_voter", Address), column("authorized_withdrawer", Address),
+                column("commission_bps", Integer), nullable("block_revenue_commission_bps", Integer),
+                nullable("inflation_rewards_collector", Address), nullable("block_revenue_collector", Address),
+                nullable("bls_key", Bytes), nullable("root_slot", Integer), nullable("last_vote_slot", Integer),
+                column("epoch_credits", Credits), column("lamports", Integer), nullable("storage_slot", Integer),
+            ] },
+            Self::Programs => const { &[
+                column("address", Address), column("loader", Address), nullable("programdata_address", Address),
+                nullable("upgrade_authority", Address), nullable("deploy_slot", Integer),
+                nullable("code_length", Integer), nullable("code_sha256", Text), column("lamports", Integer),
+                nullable("storage_slot", Integer),
+            ] },
+        }
+    }
+}
 
 /// Follows the address in files.
 pub(super) const CHANGE: Column = column("change", Text);

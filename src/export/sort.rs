@@ -313,17 +313,11 @@ impl Sorter {
         start_pool(threads)?.install(|| runs.par_iter_mut().for_each(SortRun::sort));
         let merged_max = to_usize((memory_bytes / MERGED_RUN_BYTES).clamp(2, MERGED_RUNS_MAX));
         while spilled.len() > merged_max {
-            let mut merged = Vec::new();
-            for run in spilled.drain(..merged_max) {
-                merged.push(read_run(spill, run));
-            }
+            let merged = Vec::from_iter(spilled.drain(..merged_max).map(|run| read_run(spill, run)));
             let rows = merge_runs(merged)?.map(|row| progress.check().and(row));
             spilled.push(write_run(spill, rows)?);
         }
-        let mut merged = Vec::new();
-        for run in spilled {
-            merged.push(read_run(spill, run));
-        }
+        let mut merged = Vec::from_iter(spilled.into_iter().map(|run| read_run(spill, run)));
         for run in runs {
             merged.push(Box::new(sorted_rows(run)));
         }

@@ -99,11 +99,11 @@ impl StateVisitor for Subset<'_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let manifest = Manifest::new(facts, None, self.options);
         self.output.check_is_free(&manifest.to_value(), &[Table::Accounts], self.progress)?;
-        if self.manifest.get_or_init(|| manifest.clone()).hash == manifest.hash {
-            Ok(())
-        } else {
-            Err(Error::failed("the second reading found a different state").with_hint("run the export again"))
+        if self.manifest.get_or_init(|| manifest.clone()).hash != manifest.hash {
+            let error = Error::failed("the second reading found a different state");
+            return Err(error.with_hint("run the export again"));
         }
+        Ok(())
     }
 
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
@@ -140,11 +140,10 @@ impl StateWorker for SubsetWorker<'_, '_> {
             found.named.insert(token.mint, header.owner);
         }
         if found.files.len() > FILES_MAX {
-            Err(Error::failed(format!("more than {FILES_MAX} accounts for a test validator"))
-                .with_hint("use filters that select fewer accounts"))
-        } else {
-            Ok(())
+            let error = Error::failed(format!("more than {FILES_MAX} accounts for a test validator"));
+            return Err(error.with_hint("use filters that select fewer accounts"));
         }
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use slotpress_format::{Address, Extensions, RecordHeader, TokenAccount, extensio
 use super::cells::{AddressTexts, push_cell};
 use super::parts::{GROUP_BYTES, GROUP_ROWS};
 use super::rows::{address_cell, text_cell};
-use super::schema::{self, Column};
+use super::schema::{CHANGE, Column, DATA};
 use super::sort::SortRun;
 use super::{DataPart, ExportOptions};
 
@@ -63,26 +63,14 @@ impl Table {
         }
     }
 
-    /// Returns the columns that the table has in any export.
-    pub(super) fn columns(self) -> &'static [Column] {
-        match self {
-            Self::Accounts => schema::ACCOUNTS,
-            Self::TokenAccounts => schema::TOKEN_ACCOUNTS,
-            Self::Mints => schema::MINTS,
-            Self::Stakes => schema::STAKES,
-            Self::Votes => schema::VOTES,
-            Self::Programs => schema::PROGRAMS,
-        }
-    }
-
     /// Returns the columns that the table has in an export with these options.
     pub(super) fn exported_columns(self, options: &ExportOptions) -> Vec<Column> {
         let mut columns = self.columns().to_vec();
         if options.has_change_column() {
-            columns.insert(self.key_column_count(), schema::CHANGE);
+            columns.insert(self.key_column_count(), CHANGE);
         }
         if self == Self::Accounts && options.data != DataPart::None {
-            columns.push(schema::DATA);
+            columns.push(DATA);
         }
         columns
     }
@@ -114,6 +102,8 @@ pub(super) struct RowBatch {
     /// Cell after the key of each row; `None` in CSV.
     change: Option<Cell<'static>>,
     pub rows: SortRun,
+    /// Number of accounts with a truncated extension.
+    pub cut_off_extensions: u64,
     /// A cache for each column of the key; empty if rows are not sorted.
     texts: Vec<AddressTexts>,
 }
@@ -130,7 +120,7 @@ impl RowBatch {
         };
         let text_columns = if is_sorted { key_column_count } else { 0 };
         let texts = (0..text_columns).map(|_| AddressTexts::new()).collect();
-        Self { table, key_column_count, data: options.data, change, rows, texts }
+        Self { table, key_column_count, data: options.data, change, rows, cut_off_extensions: 0, texts }
     }
 
     pub fn push_account(&mut self, header: &RecordHeader, data: &[u8], slot: Option<u64>) -> Result<()> {
@@ -149,9 +139,8 @@ impl RowBatch {
         Ok(())
     }
 
-    /// Adds a row to the table of token accounts. Returns true if an extension is truncated.
-    pub fn push_token(&mut self, header: &RecordHeader, account: &TokenAccount<'_>, slot: Option<u64>) -> Result<bool> {
-        let (names, is_truncated) = extension_names(account.extensions);
+    pub fn push_token(&mut self, header: &RecordHeader, account: &TokenAccount<'_>, slot: Option<u64>) -> Result<()> {
+        let names = self.extension_names(account.extensions);
         let row = [
             Cell::Address(&account.mint),
             Cell::Address(&header.pubkey),
@@ -168,7 +157,27 @@ impl RowBatch {
             storage_slot_cell(slot, &header.pubkey)?,
         ];
         self.push(&row);
-        Ok(is_truncated)
+        Ok(())
+    }
+
+    /// Returns the names of extensions, up to one that is truncated, which is counted.
+    pub(super) fn extension_names(&mut self, extensions: Extensions<'_>) -> String {
+        let mut names = String::new();
+        for extension in extensions {
+            let Ok((kind, _)) = extension else {
+                self.cut_off_extensions += 1;
+                break;
+            };
+            // Limit the length, because a hostile account may repeat an extension.
+            if names.len() < EXTENSIONS_CHARS_MAX {
+                names.push_str(if names.is_empty() { "" } else { " " });
+                match extension_name(kind) {
+                    Some(name) => names.push_str(name),
+                    None => names.push_str(&format!("extension{kind}")),
+                }
+            }
+        }
+        names
     }
 
     pub(super) fn push(&mut self, row: &[Cell<'_>]) {
@@ -185,23 +194,6 @@ impl RowBatch {
 
 /// Length at which no more names are added to an account's list of extensions: enough for each of them once.
 const EXTENSIONS_CHARS_MAX: usize = 512;
-
-/// Returns the names of extensions, and whether an extension is truncated.
-pub(super) fn extension_names(extensions: Extensions<'_>) -> (String, bool) {
-    let mut names = String::new();
-    for extension in extensions {
-        let Ok((kind, _)) = extension else { return (names, true) };
-        // Limit the length, because a hostile account may repeat an extension.
-        if names.len() < EXTENSIONS_CHARS_MAX {
-            names.push_str(if names.is_empty() { "" } else { " " });
-            match extension_name(kind) {
-                Some(name) => names.push_str(name),
-                None => names.push_str(&format!("extension{kind}")),
-            }
-        }
-    }
-    (names, false)
-}
 
 pub(super) fn lamports_cell<'a>(header: &RecordHeader) -> Result<Cell<'a>> {
     integer_cell("balance in lamports", header.lamports, &header.pubkey)

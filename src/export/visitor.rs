@@ -29,7 +29,7 @@ pub(super) fn no_bank_error() -> Error {
     Error::damaged("the bank file cannot be read, so the slot of the state is unknown")
 }
 
-/// What is known about a state before its first account is read.
+/// Facts about a state that are known before its first account is read.
 struct StateContext {
     bank: BankFile,
     manifest: Manifest,
@@ -58,7 +58,6 @@ pub(super) struct Exporter<'a, 's> {
     /// Batches of workers that have ended. New workers continue them.
     idle_batches: Mutex<Vec<Vec<RowBatch>>>,
     unparsed_accounts: AtomicU64,
-    cut_off_extensions: AtomicU64,
     streamed_rows: AtomicU64,
     streamed_bytes: AtomicU64,
 }
@@ -81,7 +80,6 @@ impl<'a, 's> Exporter<'a, 's> {
             context: OnceLock::new(),
             idle_batches: Mutex::default(),
             unparsed_accounts: AtomicU64::new(0),
-            cut_off_extensions: AtomicU64::new(0),
             streamed_rows: AtomicU64::new(0),
             streamed_bytes: AtomicU64::new(0),
         }
@@ -114,7 +112,6 @@ impl<'a, 's> Exporter<'a, 's> {
         self.old_bank = Some(self.context.take().ok_or_else(no_bank_error)?.bank);
         self.idle_batches.get_mut().clear();
         self.unparsed_accounts = AtomicU64::new(0);
-        self.cut_off_extensions = AtomicU64::new(0);
         Ok(())
     }
 
@@ -124,7 +121,8 @@ impl<'a, 's> Exporter<'a, 's> {
         let mut manifest = self.context.take().ok_or_else(no_bank_error)?.manifest;
         manifest.accounts = report.counts.accounts;
         manifest.unparsed_accounts = *self.unparsed_accounts.get_mut();
-        manifest.cut_off_extensions = *self.cut_off_extensions.get_mut();
+        let batches = self.idle_batches.get_mut().iter().flatten();
+        manifest.cut_off_extensions = batches.map(|batch| batch.cut_off_extensions).sum();
         if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
             let path = Path::new(STANDARD_OUTPUT);
             stream.lock().flush().or_path("write", path)?;
@@ -170,23 +168,19 @@ impl<'a, 's> Exporter<'a, 's> {
     ) -> Result<bool> {
         let header = record.header;
         let data = record.data;
-        let is_truncated = match (batch.table, token) {
+        match (batch.table, token) {
             // With a filter by mint or wallet, the table of accounts has only token accounts.
-            (Table::Accounts, Some(TokenData::Mint(_))) if self.options.filter.selects_tokens() => return Ok(true),
-            (Table::Accounts, _) => return batch.push_account(header, data, slot).map(|()| true),
-            (Table::TokenAccounts, Some(TokenData::Account(account))) => batch.push_token(header, account, slot)?,
-            (Table::Mints, Some(TokenData::Mint(mint))) => batch.push_mint(header, mint, slot)?,
-            (Table::Stakes, _) if header.owner == STAKE => {
-                return batch.push_stake(header, data, &context.stakes, slot);
+            (Table::Accounts, Some(TokenData::Mint(_))) if self.options.filter.selects_tokens() => Ok(true),
+            (Table::Accounts, _) => batch.push_account(header, data, slot).map(|()| true),
+            (Table::TokenAccounts, Some(TokenData::Account(account))) => {
+                batch.push_token(header, account, slot).map(|()| true)
             }
-            (Table::Votes, _) if header.owner == VOTE => {
-                return batch.push_vote(header, data, context.stakes.epoch, slot);
-            }
-            (Table::Programs, _) => return batch.push_program(header, data, slot),
-            _ => return Ok(true),
-        };
-        self.cut_off_extensions.fetch_add(u64::from(is_truncated), Relaxed);
-        Ok(true)
+            (Table::Mints, Some(TokenData::Mint(mint))) => batch.push_mint(header, mint, slot).map(|()| true),
+            (Table::Stakes, _) if header.owner == STAKE => batch.push_stake(header, data, &context.stakes, slot),
+            (Table::Votes, _) if header.owner == VOTE => batch.push_vote(header, data, context.stakes.epoch, slot),
+            (Table::Programs, _) => batch.push_program(header, data, slot),
+            _ => Ok(true),
+        }
     }
 }
 
@@ -261,7 +255,7 @@ impl StateWorker for ExportWorker<'_, '_, '_> {
         let slot = context.storage_slot(storage);
         let needs_token =
             filter.selects_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
-        let token = if needs_token { parse_token(header, data) } else { None };
+        let token = needs_token.then(|| parse_token(header, data)).flatten();
         let mut is_parsed = token != Some(TokenData::Unknown);
         if filter.allows_token(header, &token) {
             for batch in &mut self.batches {
@@ -278,8 +272,8 @@ impl StateWorker for ExportWorker<'_, '_, '_> {
 
 fn read_stake_rules(facts: &StateFacts<'_>) -> Result<StakeRules> {
     let data_of = |address: [u8; 32]| {
-        let account = facts.well_known.get(&address)?;
-        if account.data.is_empty() { None } else { Some(&*account.data) }
+        let data = &*facts.well_known.get(&address)?.data;
+        (!data.is_empty()).then_some(data)
     };
     let history = data_of(STAKE_HISTORY).map_or_else(|| Ok(StakeHistory::new()), parse_stake_history)?;
     let reduced = data_of(REDUCED_STAKE_CHANGES).and_then(|feature| parse_feature(feature).ok().flatten());

@@ -16,6 +16,7 @@
 use std::io::{Error, Result, Write};
 
 use slotpress_format::ledger::leaders::compute_leader;
+use slotpress_format::ledger::stakes::StakesKind;
 use slotpress_format::{BankHashParts, Hash, LatticeHash, StorageMapItem, Voter, count_hard_forks};
 
 use super::chain;
@@ -74,7 +75,7 @@ impl Bank<'_> {
         chain::write_rent(&mut out)?;
         chain::write_epoch_schedule(&mut out)?;
         out.f64s(&chain::INFLATION)?;
-        write_stakes(&mut out, &self.stakes, &self.stakes.voters(), epoch, Credits::LeftOut)?;
+        write_stakes(&mut out, &self.stakes, &self.stakes.voters(), epoch, StakesKind::Bank)?;
         out.u64s(&[0, 0, 0, 0])?; // empty lists: unused accounts, credits, votes, epoch stakes
         out.bytes(&[1])?; // is_delta
 
@@ -141,7 +142,7 @@ impl Bank<'_> {
         let voters = stakes.voters();
         out.u64s(&[epoch])?;
         out.u32(0)?;
-        write_stakes(out, &stakes, &voters, epoch - 1, Credits::Written)?;
+        write_stakes(out, &stakes, &voters, epoch - 1, StakesKind::Epoch)?;
         out.u64s(&[voters.iter().map(|voter| voter.stake).sum(), voters.len() as u64])?;
         for voter in &voters {
             out.bytes(&voter.node)?;
@@ -158,20 +159,13 @@ impl Bank<'_> {
     }
 }
 
-/// Presence of the observed credits in delegations. Epoch stakes have them; the bank's own stakes do not.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Credits {
-    LeftOut,
-    Written,
-}
-
 /// Writes a stakes cache: vote accounts, delegations, stake history.
 fn write_stakes<W: Write>(
     out: &mut FieldWriter<W>,
     stakes: &SynthStakes,
     voters: &[Voter],
     epoch: u64,
-    credits: Credits,
+    kind: StakesKind,
 ) -> Result<()> {
     out.u64s(&[voters.len() as u64])?;
     for (number, voter) in (0..).zip(voters) {
@@ -190,7 +184,7 @@ fn write_stakes<W: Write>(
         out.bytes(&stakes.vote_address(delegation.voter))?;
         out.u64s(&[delegation.lamports, delegation.activation_epoch, delegation.deactivation_epoch])?;
         out.f64s(&[WARMUP_RATE])?;
-        if credits == Credits::Written {
+        if kind == StakesKind::Epoch {
             out.u64s(&[delegation.credits_observed])?;
         }
     }

@@ -62,8 +62,7 @@ pub fn bank_hash(universe: &Universe, height: u64) -> [u8; 32] {
     Rng::new(universe.number(Purpose::BankHashes, height)).key()
 }
 
-/// Writes the epoch schedule: slots, leader schedule offset, no warm-up, first normal epoch
-/// and slot.
+/// Writes the epoch schedule: slots, leader schedule offset, no warm-up, first normal epoch and slot.
 pub fn write_epoch_schedule<W: Write>(out: &mut FieldWriter<W>) -> Result<()> {
     out.u64s(&[SLOTS_PER_EPOCH, SLOTS_PER_EPOCH])?;
     out.bytes(&[0])?;

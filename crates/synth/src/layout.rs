@@ -201,7 +201,7 @@ impl SynthLayout {
     }
 
     /// Returns the storage whose accounts this storage replaces within the same state. Returns `None` if none of
-    /// its accounts change.
+    /// those accounts change.
     pub fn older_storage_in_state(&self, storage: u64) -> Option<u64> {
         let state = self.storages_of_state(storage);
         let older = storage.checked_sub(stride(state.end - state.start))?;
@@ -239,7 +239,7 @@ impl SynthLayout {
         }
     }
 
-    /// Returns how a newer storage of the same state changes an account, which is first in `origin.storage`.
+    /// Returns how a newer storage of the same state changes an account.
     pub fn change_within_state(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
         let class = self.change_class(origin.storage);
         let share = match class {
@@ -255,8 +255,8 @@ impl SynthLayout {
         is_changed.then(|| RecordChange { is_obsolete, successor: draw_successor(&mut rng, shape, is_obsolete) })
     }
 
-    /// Returns how the incremental state changes an account of the full state, which must not change within the
-    /// full state.
+    /// Returns how the incremental state changes an account of the full state. Only for accounts that do not
+    /// change within the full state.
     pub fn change_between_states(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
         if self.change_share == 0 || !is_often_written(shape) {
             return None;

@@ -4,10 +4,11 @@
 //! gracefully. A seed and the options determine all bytes. `version` lists the supported versions of Agave.
 //!
 //! The ledger is valid according to docs/snapshot-format.md, so every other command works on it, and both
-//! clients load it. Names, lists, obsolete records, stale files, bank file, storage map, lattice hash, bank hash and
-//! capitalization agree; so do the status cache, the blockhash queue, the sysvars, the stakes and their
-//! accounts, the leader and the leader schedule. It also has a `genesis.bin`. **No validator can follow the
-//! chain from this state**: blocks and votes are made up, no validator has the keys, and no feature is active.
+//! clients load it. Names, lists, obsolete records, stale files, bank file, storage map, lattice hash, bank
+//! hash and capitalization agree; so do the status cache, the blockhash queue, the sysvars, the stakes and
+//! their accounts, the leader and the leader schedule. There is also a `genesis.bin`. **No validator can follow
+//! the chain from this state**: blocks and votes are made up, no validator has the keys, and no feature is
+//! active.
 //!
 //! Each storage is a function of the options and its index (`layout`, `storage`). So workers make storages in
 //! parallel, and memory does not grow with the number of accounts. Which accounts of an older storage a newer
@@ -168,8 +169,7 @@ pub fn estimate_memory(options: &SynthOptions) -> Result<SynthMemory> {
 /// Makes a ledger. Does not sync it to disk. Removes its files after an error or an interruption.
 ///
 /// # Errors
-/// The sizes are impossible; the directory is not empty; files cannot be written; the
-/// user interrupts.
+/// The sizes are impossible; the directory is not empty; files cannot be written; the user interrupts.
 pub fn synth(options: &SynthOptions, progress: &dyn Progress) -> Result<SynthReport> {
     let started = Instant::now();
     check_options(options)?;
@@ -216,10 +216,8 @@ fn make_ledger(options: &SynthOptions, progress: &dyn Progress, started: Instant
     let has_two_states = options.incremental_bytes.is_some();
     let full_dir = if has_two_states { out_dir.join(FULL_STATE_DIR) } else { out_dir.clone() };
     let mut full = LedgerWriter::create(&full_dir, options.agave, layout.full_count)?;
-    let mut incremental = match options.incremental_bytes {
-        Some(_) => Some(LedgerWriter::create(out_dir, options.agave, layout.storage_count())?),
-        None => None,
-    };
+    let create_incremental = || LedgerWriter::create(out_dir, options.agave, layout.storage_count());
+    let mut incremental = has_two_states.then(create_incremental).transpose()?;
 
     let storage_bytes = (0..layout.storage_count()).map(|storage| layout.new_account_bytes(storage)).sum();
     progress.steps(&[Step::new(Stage::MakingStorages, Some(storage_bytes)), Step::new(Stage::WritingBank, Some(0))]);
@@ -311,8 +309,8 @@ fn write_storage(
     Ok(content.records)
 }
 
-/// Writes storages that no list names, as Agave may leave: two with a different id at the slot of another
-/// storage, and one at a slot after the bank. An archive that contains any of them is wrong. Returns the number
+/// Writes storages that no list names, as Agave may leave them: two at slots of listed storages, but with other
+/// ids, and one at the slot after the bank's. An archive that contains any of them is wrong. Returns the number
 /// of bytes written.
 fn write_stale_files(layout: &SynthLayout, ledger: &Path, count: u64) -> Result<u64> {
     let mut written_bytes = 0;

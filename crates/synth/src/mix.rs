@@ -42,47 +42,23 @@ pub enum AccountMix {
 
 impl AccountMix {
     /// Returns how many of 100,000 accounts are of each kind. The other accounts are program state.
+    #[rustfmt::skip]
     pub(super) fn shares(self) -> &'static [(u64, AccountKind)] {
+        use AccountKind::*;
         match self {
-            Self::Mainnet => &MAINNET,
-            Self::Tokens => &[
-                (92_000, AccountKind::Token),
-                (5_000, AccountKind::Token2022),
-                (2_500, AccountKind::Mint),
-                (500, AccountKind::Mint2022),
+            Self::Mainnet => &[
+                (60_000, Token), (13_000, Wallet), (4_500, Token2022), (4_000, Mint), (4_000, Metadata),
+                (2_500, Edition), (1_200, Stake), (500, Nonce), (30, LookupTable), (10, Program), (1, Buffer),
+                (300, Mint2022),
             ],
-            Self::Nfts => &[
-                (25_000, AccountKind::Token),
-                (25_000, AccountKind::Mint),
-                (25_000, AccountKind::Metadata),
-                (25_000, AccountKind::Edition),
-            ],
-            Self::Programs => &[
-                (50_000, AccountKind::Token),
-                (43_700, AccountKind::Wallet),
-                (6_000, AccountKind::Program),
-                (300, AccountKind::Buffer),
-            ],
-            Self::Empty => &[(95_000, AccountKind::Wallet), (5_000, AccountKind::Nonce)],
-            Self::Random => &[(100_000, AccountKind::Random)],
+            Self::Tokens => &[(92_000, Token), (5_000, Token2022), (2_500, Mint), (500, Mint2022)],
+            Self::Nfts => &[(25_000, Token), (25_000, Mint), (25_000, Metadata), (25_000, Edition)],
+            Self::Programs => &[(50_000, Token), (43_700, Wallet), (6_000, Program), (300, Buffer)],
+            Self::Empty => &[(95_000, Wallet), (5_000, Nonce)],
+            Self::Random => &[(100_000, Random)],
         }
     }
 }
-
-const MAINNET: [(u64, AccountKind); 12] = [
-    (60_000, AccountKind::Token),
-    (13_000, AccountKind::Wallet),
-    (4_500, AccountKind::Token2022),
-    (4_000, AccountKind::Mint),
-    (4_000, AccountKind::Metadata),
-    (2_500, AccountKind::Edition),
-    (1_200, AccountKind::Stake),
-    (500, AccountKind::Nonce),
-    (30, AccountKind::LookupTable),
-    (10, AccountKind::Program),
-    (1, AccountKind::Buffer),
-    (300, AccountKind::Mint2022),
-];
 
 #[cfg(test)]
 mod tests {

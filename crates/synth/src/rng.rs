@@ -1,5 +1,5 @@
-//! Random numbers. Everything in a synthetic ledger is a function of the seed and an index, so nothing has to
-//! be stored. All numbers are integers, so every platform makes the same bytes.
+//! Random numbers. Everything in a synthetic ledger is a function of the options and an index, so nothing has
+//! to be stored. Random numbers are integers, so every platform makes the same bytes.
 
 use slotpress_base::SplitMix64;
 use slotpress_base::random::{self, finalize};

@@ -18,8 +18,8 @@ use super::universe::{Purpose, Universe};
 const KEY_BYTES: usize = 20;
 /// Number of offsets in use: 0 to 11. Firedancer refuses larger ones.
 const OFFSET_COUNT: u64 = 32 - KEY_BYTES as u64;
-/// Transactions per slot. Mainnet has about 2,000 with 450 GB of storages; smaller ledgers
-/// have fewer.
+/// Limit on transactions per slot. Mainnet has about this many with 450 GB of storages; smaller ledgers have
+/// fewer.
 const TRANSACTIONS_PER_SLOT_MAX: u64 = 2_000;
 const STORAGE_BYTES_PER_TRANSACTION: u64 = 450_000_000_000 / TRANSACTIONS_PER_SLOT_MAX;
 const BLOCKHASHES_PER_SLOT_MAX: u64 = 40;

@@ -87,8 +87,8 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result
     ])
 }
 
-/// Writes the slot history at the newest slot: a tag, the number of 64-bit words, a bit for each slot, the number of
-/// bits, and the next slot. `bits[slot % SLOT_HISTORY_SLOTS]` is 1 if a slot has a block.
+/// Writes the slot history at the newest slot: a tag, the number of 64-bit words, a bit for each slot, the
+/// number of bits, and the next slot. `bits[slot % SLOT_HISTORY_SLOTS]` is 1 if a slot has a block.
 fn write_slot_history(newest_slot: u64, out: &mut FieldWriter<Vec<u8>>) -> Result<()> {
     let mut blocks = vec![0u64; SLOT_HISTORY_SLOTS as usize / 64];
     for slot in newest_slot + 1 - SLOT_HISTORY_SLOTS..=newest_slot {

@@ -180,7 +180,7 @@ impl IndexedStore {
         };
         let catalog = parse_list(&file.bytes, "").ok_or_else(|| {
             Error::failed(format!("{} is not an index of archives", self.index_dir.location_of(INDEX_NAME)))
-                .with_hint("choose another target: another program wrote the files there")
+                .with_hint("choose another target: another program writes to this one")
         })?;
         Ok(TargetIndex { catalog, condition: if_unchanged(file.etag) })
     }

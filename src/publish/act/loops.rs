@@ -23,8 +23,7 @@ pub fn prepare_archives(run: &PublishRun<'_>) {
         let start = Instant::now();
         let result = catch_panic(|| prepare(run, &name));
         let elapsed = start.elapsed();
-        let key = name.to_string();
-        let pin = run.journal.read(|entries| entries.pins.get(&key).copied());
+        let pin = run.journal.read(|entries| entries.pins.get(&name.to_string()).copied());
         let file = pin.unwrap_or_default();
         let is_quiet = !file.is_modified_within(elapsed + QUIET_TIME, now());
         let source = Some(PinnedSource { file, is_quiet });

@@ -29,8 +29,9 @@ const QUARANTINE: &str = "quarantine";
 /// Number of damaged archives that are kept, the newest: enough for a diagnosis without filling the disk.
 const QUARANTINED_MAX: usize = 3;
 
-const OTHER_OWNER: &str = ": run as the user that owns it, usually the validator's";
-const OTHER_MOUNT: &str = ": the pins are on another mount (in a systemd unit, each path of ReadWritePaths= is one)";
+const OTHER_OWNER: &str = ": run as the user that owns the file, usually the validator's";
+const OTHER_MOUNT: &str =
+    ": the pins are on another mount (in a systemd unit, each path of ReadWritePaths= is a mount)";
 
 /// Errors with which a file system refuses to make a copy that shares blocks.
 const CLONE_UNSUPPORTED: [Errno; 6] =
@@ -271,10 +272,7 @@ pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     if target_errors.len() < options.targets.len() {
         return Ok(());
     }
-    match target_errors.into_iter().next() {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
+    target_errors.into_iter().next().map_or(Ok(()), Err)
 }
 
 pub fn check_target(dir: &KeptDir, options: &PublishOptions) -> Result<()> {
@@ -292,7 +290,7 @@ fn refuse_inside(dir: &KeptDir, outer: &Path, role: &str) -> Result<()> {
     let dir = dir.path().escaped();
     let outer = outer.path().escaped();
     let message = format!("{dir} is in {outer}, {role}: nothing else may be written there");
-    Err(Error::usage(message).with_hint("use a directory outside of it"))
+    Err(Error::usage(message).with_hint("use a directory outside"))
 }
 
 /// Opens the path, or the nearest directory above it that can be opened. If there is none, returns `None`,

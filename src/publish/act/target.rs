@@ -174,7 +174,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         match self.upload(ready) {
             Err(error) if error.kind() == ErrorKind::Exists && self.has_same_archive(ready)? => Ok(()),
             Err(error) if error.kind() == ErrorKind::Exists => {
-                Err(error.with_hint("move it away: it differs from what would be published under this name"))
+                Err(error.with_hint("move the file away: it differs from the archive that would get its name"))
             }
             result => result,
         }

@@ -294,10 +294,7 @@ impl<'a> Planner<'a> {
         let is_wanted =
             |name| self.targets.iter().any(|target| !target.is_untried() && target.contents.published.wants(name));
         let wanted = self.left_out.values().filter(|(name, _)| is_wanted(name));
-        match wanted.max_by_key(|(name, _)| name.slot) {
-            Some((_, error)) => Err(error.clone()),
-            None => Ok(()),
-        }
+        wanted.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
     /// Fails if an archive that was refused as damaged is newer than all archives of a target. For runs with
@@ -311,7 +308,7 @@ impl<'a> Planner<'a> {
         }
         let message = format!("{name} is damaged, and no archive of its slot or newer is published");
         Err(Error::damaged(message)
-            .with_hint("it is refused until its file changes; the next archive of the validator takes its place"))
+            .with_hint("the archive is refused until its file changes; the validator's next archive takes its place"))
     }
 
     pub fn target_statuses(&self) -> impl Iterator<Item = TargetStatus<'_>> {
