@@ -483,7 +483,7 @@ fn changes_in_other_forms_are_usage_errors() {
         (&["-o", text(out.path()), "--order", "none"], "changes are found by sorting"),
         (
             &["-o", text(out.path()), "--format", "test-validator", "--owner", "stake"],
-            "loads accounts of a state, not changes",
+            "loads the accounts of a state, not changes",
         ),
     ] {
         let mut command = slotpress();

@@ -206,7 +206,7 @@ fn only_filtered_accounts_are_exported_for_a_test_validator() {
     let archives = fixture_pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     for (flags, message) in [
-        (&[][..], "accounts that filters select"),
+        (&[][..], "accounts that a filter selects"),
         (&["--owner", VOTE, "--table", "votes"], "no other tables"),
         (&["--owner", VOTE, "--data", "full"], "whole"),
     ] {

@@ -146,7 +146,7 @@ fn rebasing_without_a_directory_or_retention_is_refused() {
     let (dir, mirror) = (setup.snapshots(), setup.mirror());
     for (target, kept, message) in [
         ("s3://bucket/prefix", "1", "no target is a directory"),
-        (text(&mirror), "0", "1 rebased archives are to be made of each full archive, but only 0 stay"),
+        (text(&mirror), "0", "1 rebased archives are to be made of each full archive, but only 0 are kept"),
     ] {
         let arguments = ["publish", text(&dir), "--to", target, "--rebase-onto", "1", "--keep-rebased", kept];
         let (code, _, stderr) = run_to_first_line(&arguments, None);

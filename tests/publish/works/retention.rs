@@ -73,7 +73,7 @@ fn a_target_without_room_for_the_next_archive_keeps_its_archives() {
     let output = setup.run_once(&to);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("the archives that stay leave no space"), "{stderr}");
+    assert!(stderr.contains("the archives that are kept leave no space"), "{stderr}");
     assert!(stderr.contains("keep fewer archives, days, weeks or epochs"), "{stderr}");
     assert_eq!(read_latest(disk.path()), [FULL_26]);
     fs::remove_file(filler).expect("removed");
