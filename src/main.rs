@@ -18,9 +18,9 @@ fn main() -> ExitCode {
     cli::main(std::env::args_os())
 }
 
-/// Makes all threads allocate from one arena if address space is limited (`ulimit -v`). Otherwise, glibc
-/// reserves an arena of 64 MiB for each thread, and twice that for a moment. Then an allocation of glibc
-/// itself can fail, and glibc aborts the process.
+/// Makes all threads allocate from one arena if the address space is limited (`ulimit -v`). Otherwise, glibc
+/// reserves an arena of 64 MiB for each thread, and twice that for a moment. An allocation inside glibc can
+/// then fail, and glibc aborts the process.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn limit_malloc_arenas() {
     if rustix::process::getrlimit(rustix::process::Resource::As).current.is_some() {
@@ -29,19 +29,19 @@ fn limit_malloc_arenas() {
     }
 }
 
-/// Wraps the system's allocator, or mimalloc in musl builds, since musl's own allocator has one
-/// lock for all threads. If no memory is left, it prints an error and ends the process with exit
-/// code 1 instead of aborting.
+/// Wraps the system's allocator, or mimalloc in musl builds, because musl's own allocator has one lock for all
+/// threads. If no memory is left, the wrapper prints an error and ends the process with exit code 1 instead of
+/// aborting.
 ///
-/// It cleans nothing up, since that would need memory. No file has its final name before it is
-/// complete, and the next run removes the leftovers, as after a kill.
+/// It does not clean up, because that would need memory. No file gets its final name before it is complete, and
+/// the next run removes the leftovers, as after a kill.
 struct Allocator;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-// SAFETY: every call goes to the inner allocator unchanged. A null pointer is never returned, since
-// it ends the process.
+// SAFETY: every call is passed to the inner allocator unchanged. A null pointer is never returned, because
+// the process ends instead.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller upholds the contract of `GlobalAlloc`, which `Inner` requires too.

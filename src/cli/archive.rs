@@ -36,11 +36,10 @@ pub struct ArchiveArgs {
     slot: Option<u64>,
     #[command(flatten)]
     directories: DirectoryArgs,
-    /// Read the archive back, including all accounts, before it is renamed into place
+    /// Read the archive back, with all accounts, before it is renamed into place
     #[arg(long)]
     verify: bool,
-    /// Write nothing; show the name, the estimated size, needed and free space, and what would be
-    /// refused
+    /// Write nothing; show the name, the estimated size, needed and free space, and what would be refused
     #[arg(long)]
     dry_run: bool,
     /// Accept a base slot other than that of the newest full archive
@@ -65,7 +64,7 @@ const REPORT_ROWS: &[&str] = &[
     "elapsed: {elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}, {threads}",
 ];
 
-/// Row that describes a new archive, in every command that makes one.
+/// Row about a new archive, for every command that makes one.
 pub const NEW_ARCHIVE_ROW: &str = "slot: {slot}[ on {base_slot}], {storages}, {format}[ level {zstd_level}], {frames}";
 
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {

@@ -23,7 +23,7 @@ use super::{memory, values};
 #[command(next_help_heading = "Resource use")]
 pub struct ThreadArgs {
     /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::parse_threads)]
+    #[arg(long, env, value_name = "N", value_parser = values::parse_threads)]
     pub threads: Option<usize>,
 }
 
@@ -38,14 +38,14 @@ impl ThreadArgs {
 pub struct ResourceArgs {
     #[command(flatten)]
     pub workers: ThreadArgs,
-    /// Memory limit for buffers; fewer workers run if it is too small for all. A state check may use
-    /// as much again, and spills the rest to the output directory, or to TMPDIR
-    #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
+    /// Memory limit for compressing; fewer workers run if it is too small for all. A check of the state may
+    /// use as much again, and writes what does not fit to the output directory, or to TMPDIR
+    #[arg(long, env, value_name = "SIZE", value_parser = values::parse_size)]
     pub memory: Option<u64>,
 }
 
 impl ResourceArgs {
-    /// Returns the number of threads that fit into memory: see [`memory::threads_that_fit`].
+    /// Returns the number of worker threads that fit into memory: see [`memory::threads_that_fit`].
     pub fn threads(&self, worker_bytes: u64, other_bytes: u64, ui: &Ui) -> Result<usize> {
         let worker_bytes = || Ok(worker_bytes);
         memory::threads_that_fit(self.workers.threads, worker_bytes, other_bytes, ui)
@@ -55,7 +55,7 @@ impl ResourceArgs {
 #[derive(Debug, Default, Args)]
 pub struct DirectoryArgs {
     /// The validator's --snapshots directory [default: the ledger]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, env, value_name = "DIR")]
     snapshots: Option<PathBuf>,
     /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
     ///
@@ -78,13 +78,13 @@ impl DirectoryArgs {
 #[derive(Debug, Args)]
 pub struct NewLedgerArgs {
     /// The ledger directory to create
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, env, value_name = "DIR")]
     ledger: PathBuf,
     #[command(flatten)]
     directories: DirectoryArgs,
     /// Replace the state of an existing ledger
     ///
-    /// The old state is moved aside when the new one is complete.
+    /// When the new state is complete, the old one is moved aside.
     #[arg(long)]
     replace_state: bool,
 }
@@ -104,8 +104,8 @@ impl NewLedgerArgs {
         self.directories.paths(&self.ledger)
     }
 
-    /// Returns options for a restore into this ledger, with as many threads as fit into memory in
-    /// addition to `other_bytes`.
+    /// Returns options for a restore into this ledger, with as many threads as fit into memory together with
+    /// `other_bytes`.
     pub fn target_options(&self, restoring: &RestoringArgs, other_bytes: u64, ui: &Ui) -> Result<TargetOptions> {
         let io_policy = restoring.io_policy.apply(ui);
         let check = restoring.check.options(restoring.resources.memory);
@@ -122,19 +122,18 @@ impl NewLedgerArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Resource use")]
 pub struct PriorityArgs {
-    /// Use of the page cache, which a validator on the same machine needs
-    #[arg(long, value_name = "HINT", default_value = "gentle", value_parser = values::choice_parser(IO_HINTS))]
+    /// How to use the page cache, which a validator on the same machine needs
+    #[arg(long, env, value_name = "HINT", default_value = "gentle", value_parser = values::choice_parser(IO_HINTS))]
     io_hint: IoHint,
-    /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while nothing else uses
-    /// it
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
+    /// Lower the priority for CPU and disk: 1 to 19; at 19, the disk is used only while nothing else uses it
+    #[arg(long, env, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)))]
     nice: u8,
 }
 
 impl PriorityArgs {
-    /// Lowers the process's priority, and returns how to use the page cache. Call it before
-    /// starting threads: they inherit the priority.
+    /// Lowers the process's priority, and returns how to use the page cache. Call it before threads are started:
+    /// they inherit the priority.
     pub fn apply(&self, ui: &Ui) -> IoHint {
         if let Err(error) = lower_priority(self.nice) {
             let nice = self.nice;
@@ -150,13 +149,13 @@ pub struct IoPolicyArgs {
     #[command(flatten)]
     priority: PriorityArgs,
     /// Limit reading (for `bootstrap`, fetching) to this many bytes per second, for example 300MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_max_rate)]
+    #[arg(long, env, value_name = "SIZE", value_parser = parse_max_rate)]
     pub max_rate: Option<u64>,
 }
 
 const IO_HINTS: &[Choice<IoHint>] = &[
-    Choice("gentle", IoHint::Gentle, "Keep what was cached before; drop what slotpress itself reads and writes"),
-    Choice("none", IoHint::None, "Use the cache as any program does"),
+    Choice("gentle", IoHint::Gentle, "Keep what was cached before, and drop what slotpress reads and writes"),
+    Choice("none", IoHint::None, "Use the cache as other programs do"),
 ];
 
 impl IoPolicyArgs {
@@ -171,7 +170,7 @@ impl IoPolicyArgs {
     }
 }
 
-/// Parses bytes per second. Refuses rates too low to make progress.
+/// Parses bytes per second. Refuses rates that are too low for progress.
 pub fn parse_max_rate(text: &str) -> Result<u64, String> {
     match values::parse_size(text)? {
         bytes if bytes >= RATE_MIN => Ok(bytes),
@@ -182,7 +181,7 @@ pub fn parse_max_rate(text: &str) -> Result<u64, String> {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Check")]
 pub struct CheckArgs {
-    /// The checks to make; only a check of the state looks at accounts
+    /// What to check; only a check of the state reads the accounts
     #[arg(long, value_name = "CHECKS", default_value = "state", value_parser = values::choice_parser(CHECK_MODES))]
     pub check: CheckMode,
     #[command(flatten)]
@@ -201,8 +200,8 @@ pub struct ExpectedArgs {
 }
 
 const CHECK_MODES: &[Choice<CheckMode>] = &[
-    Choice("state", CheckMode::State, "Also whether the accounts match the bank file: capitalization and lattice hash"),
-    Choice("frames", CheckMode::Frames, "Frames, entries, bank file and status cache only"),
+    Choice("state", CheckMode::State, "What `frames` checks, and whether all accounts match the bank file"),
+    Choice("frames", CheckMode::Frames, "Only frames, entries, bank file and status cache"),
 ];
 
 impl CheckArgs {
@@ -235,9 +234,10 @@ pub fn say_read_back(report: &ReadBackReport, ui: &Ui) {
 
 #[derive(Clone, Debug, Args)]
 pub struct RetentionArgs {
-    /// Number of newest results of `rebase` to keep [default: all; for `publish`, that of --rebase-onto]
+    /// Number of newest results of `rebase` to keep [default: all, or none if only flags for times are given;
+    /// for `publish`, the number of --rebase-onto]
     ///
-    /// A result is also deleted when its full archive is deleted.
+    /// A result is deleted together with its full archive.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
     /// Also keep what was modified or published within this time, for example 24h or 7d
@@ -245,7 +245,7 @@ pub struct RetentionArgs {
     keep_within: Option<Duration>,
     /// Also keep the newest state of each of the newest N days that have one
     ///
-    /// Days are in UTC, and times come from the bank files. An archive of unknown time stays.
+    /// Days are in UTC, and times come from the bank files. An archive is kept if its time is unknown.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_daily: Option<u64>,
     /// The same for weeks, which begin on Monday
@@ -257,18 +257,18 @@ pub struct RetentionArgs {
 }
 
 impl RetentionArgs {
-    /// True if the rule needs the times in bank files. A count of 0 keeps no archive.
+    /// True if the rule needs the times in bank files. A count of 0 does not.
     pub fn needs_bank_times(&self) -> bool {
         let counts = [self.keep_daily, self.keep_weekly, self.keep_epoch_ends];
         counts.into_iter().flatten().any(|count| count > 0)
     }
 
+    /// True if these flags keep archives only because of their times.
     pub fn is_by_time_alone(&self) -> bool {
         (self.keep_within.is_some() || self.needs_bank_times()) && self.keep_rebased.is_none()
     }
 
-    /// Adds these flags to a rule. Without `--keep-rebased`, the rule keeps `rebased_default` results
-    /// of `rebase`.
+    /// Adds these flags to a rule. Without `--keep-rebased`, the rule keeps `rebased_default` results of `rebase`.
     pub fn apply(&self, keep: Keep, rebased_default: usize) -> Keep {
         let count = |flag: Option<u64>| flag.unwrap_or_default() as usize;
         let rebased = self.keep_rebased.map_or(rebased_default, |count| count as usize);

@@ -23,9 +23,9 @@ use super::{restore, values};
 
 /// Fetch archives and restore them while they arrive
 ///
-/// Fetches a full archive, and then the newest incremental archive based on it. Bytes that have
-/// arrived are kept in the snapshots directory: after a failure, run the same command again to
-/// continue. The ledger looks complete only after everything is checked and on disk.
+/// Fetches a full archive, and then the newest incremental archive based on it. Bytes that have arrived are
+/// kept in the snapshots directory: after a failure, run the same command again to continue. The ledger looks
+/// complete only after everything has been checked and is on disk.
 #[derive(Debug, Args)]
 pub struct BootstrapArgs {
     #[command(flatten)]
@@ -39,8 +39,8 @@ pub struct BootstrapArgs {
     /// A full archive that this node has, in addition to those in its snapshots directory; may be
     /// given more than once
     ///
-    /// If a source has an incremental archive on one of them that leads to a newer state with fewer
-    /// bytes, only that archive is fetched.
+    /// If a source has an incremental archive based on one of them, which leads to a newer state with fewer
+    /// bytes to fetch, only that archive is fetched.
     #[arg(long, value_name = "FILE", conflicts_with = "no_incremental")]
     base: Vec<PathBuf>,
     /// Expected genesis hash of the cluster
@@ -109,8 +109,8 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     let is_expected = report.confirmations.is_expected == Some(true) || !options.expect_roots.is_empty();
     if report.confirmations.confirmed_by.is_empty() && !is_expected {
         ui.warn(
-            "nobody confirmed this state: slot and hash are what the source says; --trust asks a server that you trust, \
-             --expect-hash compares the hash",
+            "nobody confirmed this state: slot and hash are only what the source claims. --trust asks a server that \
+             you trust, and --expect-hash compares the hash",
         );
     }
 }
@@ -126,7 +126,7 @@ fn describe_downloads(report: &BootstrapReport) -> String {
         elapsed += download.elapsed;
     }
     if servers.is_empty() {
-        return "nothing: the archives existed already".to_string();
+        return "nothing: the archives were already there".to_string();
     }
     let bytes = values::show_bytes(fetched_bytes);
     let time = values::show_duration(elapsed);
@@ -154,8 +154,8 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
         Some(_) => "age: [{age_slots}, ]{age_seconds} now; about {expected_age_seconds} at boot",
         None => "age: unknown: neither an RPC server nor a bank file shows it",
     };
-    let resume = "resume: [{kept_bytes} of a download that was interrupted]";
-    let replaces = "replaces: [{existing}, moved aside at the end]";
+    let resume = "resume: [{kept_bytes} of an interrupted download]";
+    let replaces = "replaces: [{existing}, which will be moved aside at the end]";
     ui.print_part("", plan, &[resume, age, replaces]);
     for space in &plan.space {
         let row = "space: about {needed_bytes} needed, {free_bytes} free in {dir}";

@@ -18,8 +18,8 @@ pub struct ZstdArgs {
     /// `slotpress levels` helps to choose.
     #[arg(long, alias = "level", value_name = "N", value_parser = values::parse_zstd_level, allow_negative_numbers = true)]
     zstd_level: Option<i32>,
-    /// Keep the records of storages byte for byte, or sort them for better compression and zero
-    /// unused bytes; validators load both
+    /// Keep the records of storages byte for byte, or sort them and zero unused bytes, which compresses better;
+    /// validators load both
     #[arg(long, default_value = "verbatim", value_parser = values::choice_parser(LAYOUTS))]
     layout: RecordLayout,
 }
@@ -47,7 +47,7 @@ const FORMATS: &[Choice<ArchiveFormat>] = &[
     Choice("none", ArchiveFormat::None, "A plain .tar, not read by Agave"),
 ];
 
-/// Reduces the number of workers to those that fit into the memory limit of the process in addition to
+/// Sets the number of workers: at most as many as fit into the memory limit of the process together with
 /// `other_bytes`.
 pub fn set_workers(
     options: EncodingOptions,
@@ -84,7 +84,9 @@ impl EncodingArgs {
         let codec = Codec::new(format).layout(self.zstd.layout);
         if let Some(words) = describe_readers(codec.compression()) {
             ui.warn(&match codec.format {
-                ArchiveFormat::None => format!("a plain .tar: {words}, and `restore` needs it recompressed"),
+                ArchiveFormat::None => {
+                    format!("a plain .tar: {words}, and `restore` refuses it")
+                }
                 _ => format!(".tar.lz4: {words}"),
             });
         }

@@ -16,8 +16,8 @@ use super::list::require_choice;
 use super::ui::Ui;
 use super::values;
 
-/// Name prefix of temporary directories. A running demo locks its directory, so the next run can tell
-/// which directories killed runs have left, and removes them.
+/// Name prefix of temporary directories. A running demo locks its directory; the next run removes those that
+/// are not locked, because killed runs have left them.
 const WORK_PREFIX: &str = "slotpress-demo-";
 
 /// Run the main commands on a synthetic ledger: archive, inspect, restore, verify
@@ -55,7 +55,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     ui.say("\nRates differ on a large ledger: `slotpress doctor LEDGER` measures its disk and the cores.");
     ui.say(&match &args.keep {
         Some(dir) => format!("Everything is kept in {}.", dir.escaped()),
-        None => "Everything was removed again; --keep DIR keeps it.".to_string(),
+        None => "Everything was removed again; --keep DIR would keep it.".to_string(),
     });
     ui.say("Next: `slotpress archive LEDGER -o OUT_DIR`");
     Ok(())

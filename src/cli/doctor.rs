@@ -1,4 +1,4 @@
-//! Runs `slotpress doctor`, and prints its findings.
+//! Runs `slotpress doctor`, and prints what it found.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use crate::doctor::{Verdict, examine};
 
 /// Check this machine and a ledger for problems that stop or slow slotpress
 ///
-/// Takes about five seconds. Nothing is written, locked or changed. The exit code is 1 if a problem
-/// stops the work.
+/// Takes about five seconds, and does not write, lock or change anything. The exit code is 1 if a problem would
+/// stop slotpress.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// The ledger directory of a validator

@@ -1,5 +1,5 @@
-//! Environment variables that set the value of a flag (clap's `env`), for a whole machine or in the
-//! environment file of a service. A flag on the command line overrides its variable.
+//! Environment variables that set flags (clap's `env`), for a whole machine or in the environment file of a
+//! service. A flag on the command line overrides its variable.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -8,42 +8,30 @@ use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command};
 
-const PREFIX: &str = "SLOTPRESS_";
-
-/// Set when slotpress is compiled, for its version text; it belongs to no flag.
+/// Set when slotpress is compiled, for the output of `--version`. No flag reads it.
 const COMMIT: &str = "SLOTPRESS_COMMIT";
 
 /// Accounts paths, separated by colons. `DirectoryArgs` reads this variable, because clap would split the
 /// flag's values at colons too.
 pub const ACCOUNTS: &str = "SLOTPRESS_ACCOUNTS";
 
-/// Flags that can be set in the environment, each by the variable that is named after it. A command may
-/// have a different variable for a flag (`env`).
-const FLAGS: &str = "alert-after ca-file endpoint every grace head-timeout io-hint ledger listen max-connections \
-    max-connections-per-client max-rate max-rate-per-client memory metrics nice on-failed on-published pin-bytes pins \
-    progress proxy region rpc snapshots sources-from stall-timeout threads tls-cert tls-key to trust trusted-proxy";
-
-/// Gives flags their variables. Hides the values of variables in the help, since they may be secret,
-/// and treats an empty variable as unset.
-pub fn add_variables(command: Command) -> Command {
-    let add_variable = |mut arg: Arg| {
-        let flag = FLAGS.split_whitespace().find(|flag| arg.get_long() == Some(*flag) && arg.get_env().is_none());
-        if let Some(flag) = flag {
-            arg = arg.env(format!("{PREFIX}{}", flag.replace('-', "_").to_uppercase()));
-        }
+/// Hides the values of variables in the help, because they may be secret, and treats an empty variable as
+/// unset.
+pub fn adapt_variables(command: Command) -> Command {
+    let adapt_variable = |arg: Arg| {
         let is_empty = arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|value| value.is_empty()));
         let arg = arg.hide_env_values(true);
         if is_empty { arg.env(Resettable::Reset) } else { arg }
     };
-    command.mut_args(add_variable).mut_subcommands(add_variables)
+    command.mut_args(adapt_variable).mut_subcommands(adapt_variables)
 }
 
-/// Lists variables that begin with `SLOTPRESS_` but belong to no flag, for example misspelt ones.
+/// Finds variables that begin with `SLOTPRESS_` but that slotpress does not read, for example misspelled ones.
 pub fn find_unknown_variables(command: &Command, names: impl IntoIterator<Item = OsString>) -> Vec<String> {
     let mut known = BTreeSet::from([COMMIT, ACCOUNTS].map(OsStr::new));
     add_known_variables(command, &mut known);
     let is_unknown =
-        |name: &OsString| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) && !known.contains(name.as_os_str());
+        |name: &OsString| name.as_encoded_bytes().starts_with(b"SLOTPRESS_") && !known.contains(name.as_os_str());
     names.into_iter().filter(is_unknown).map(|name| name.to_string_lossy().into_owned()).collect()
 }
 
@@ -52,8 +40,8 @@ fn add_known_variables<'a>(command: &'a Command, known: &mut BTreeSet<&'a OsStr>
     command.get_subcommands().for_each(|subcommand| add_known_variables(subcommand, known));
 }
 
-/// Finds the environment variable whose value clap refused; `None` if the value is from the command
-/// line.
+/// Returns the name of the environment variable whose value clap refused; `None` if the value was on the
+/// command line.
 pub fn find_refused_variable(error: &clap::Error, command: &Command, arguments: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else { return None };
     let flag = usage.split(' ').next()?;

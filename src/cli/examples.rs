@@ -1,10 +1,10 @@
-//! Examples shown at the end of each command's help and in the man pages. Every line can be pasted
-//! into a shell once the words in capitals are replaced.
+//! Examples for the end of each command's help and for the man pages. Every line can be pasted into a shell
+//! after the words in capitals have been replaced.
 
 use clap::Command;
 
-/// Blocks separated by empty lines, each a command's name and its examples, at most 78 characters a
-/// line. The help indents them by two columns more.
+/// Blocks separated by empty lines: a command's name, then its examples, in lines of at most 78 characters. The
+/// help indents the lines by two more.
 const EXAMPLES: &str = include_str!("examples.txt");
 
 fn examples_of(name: &str) -> Option<&'static str> {

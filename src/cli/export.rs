@@ -22,15 +22,15 @@ use super::{stdout, values};
 /// Write the accounts of a state as tables: Parquet files that any engine reads, or CSV
 ///
 /// Exports only the newest version of each account, from a full archive, a full and an incremental
-/// one, or a ledger. The input is read twice. Files get their names after the state was checked. On standard
-/// output, rows come before that, and only exit code 0 means that they are correct. TARGET receives
-/// TABLE/snapshot_slot=SLOT/part-….parquet, and last _manifest-SLOT.json.
+/// one, or a ledger. The input is read twice. Files get their names once the state has been checked. On standard
+/// output, rows are written before the check, and only exit code 0 means that they are correct. TARGET receives
+/// TABLE/snapshot_slot=SLOT/part-….parquet, and last TABLE/_manifest-SLOT.json.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// Export only accounts that were added, changed or closed since this older state
     ///
-    /// The older state is a full archive, a full and an incremental one, or a ledger, and must be the
-    /// state that was exported to TARGET last.
+    /// The older state is a full archive, a full and an incremental one, or a ledger. It must be the state that
+    /// was last exported to TARGET.
     #[arg(long, value_names = ["OLD_FULL", "OLD_INCREMENTAL"], num_args = 1..=2)]
     since: Vec<PathBuf>,
     /// The directory (created if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - to
@@ -58,14 +58,14 @@ pub struct ExportArgs {
     /// Only token accounts of this wallet
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = values::parse_pubkey, help_heading = "Filters")]
     wallet: Vec<Address>,
-    /// Only this account, or those in a file: one per line; # begins a comment
+    /// Only this account, or the accounts that a file lists, one per line; # begins a comment
     #[arg(long, value_name = "ADDRESS|@FILE", value_delimiter = ',', help_heading = "Filters")]
     address: Vec<String>,
     /// Only accounts whose data is of this length
     #[arg(long, value_name = "BYTES", help_heading = "Filters")]
     data_size: Option<u64>,
-    /// Only accounts with these bytes of data at an offset. At most four filters look at data, as
-    /// with getProgramAccounts
+    /// Only accounts with these bytes at an offset of their data; with --data-size, at most four such filters, as
+    /// in getProgramAccounts
     #[arg(long, value_name = "OFFSET:BASE58|0xHEX", help_heading = "Filters")]
     memcmp: Vec<Memcmp>,
     /// Also export the mints of token accounts that pass the filters; a test validator needs them
@@ -89,15 +89,19 @@ const TABLES: &[Choice<Table>] = &[
 ];
 
 const FORMATS: &[Choice<TableFormat>] = &[
-    Choice("parquet", TableFormat::Parquet, "Compressed by zstd"),
-    Choice("csv", TableFormat::Csv, "Text, on standard output only; data as hexadecimal digits"),
+    Choice("parquet", TableFormat::Parquet, "Compressed with zstd"),
+    Choice("csv", TableFormat::Csv, "Text, only on standard output; data as hexadecimal digits"),
     Choice("test-validator", TableFormat::TestValidator, "A JSON file per account, for --account-dir"),
     Choice("surfpool", TableFormat::Surfpool, "One JSON object of these accounts, for surfpool's --snapshot"),
 ];
 
 const ORDERS: &[Choice<RowOrder>] = &[
-    Choice("clustered", RowOrder::Clustered, "By owner, mint or voter, then address: queries for these read little"),
-    Choice("none", RowOrder::Unordered, "As they are read, which takes less time"),
+    Choice(
+        "clustered",
+        RowOrder::Clustered,
+        "By owner, mint or voter, then address, so that queries for one read little",
+    ),
+    Choice("none", RowOrder::Unordered, "In the order in which they are read, which takes less time"),
 ];
 
 fn parse_data_part(text: &str) -> Result<DataPart, String> {
@@ -188,8 +192,7 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     };
     let exported = export(&options, to, ui);
     if stream.is_some_and(|stream| stream.is_closed) {
-        // A reader such as `head` closes the pipe when it has read enough, which is not a failure here
-        // either.
+        // A reader such as `head` closes the pipe when it has read enough. That is not a failure.
         ui.status("standard output was closed before the end: the state was not checked");
         return Ok(());
     }
@@ -202,7 +205,7 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
 
 fn print_report(report: &ExportReport, ui: &Ui) {
     let facts = &report.facts;
-    // Rows went to standard output, so the report goes to stderr.
+    // The rows are on standard output, so the report is printed to stderr.
     if report.manifests.is_empty() {
         let state = facts.state.as_str();
         return ui.status(&format!("slot {}, state {state}: all rows were written", facts.slot));

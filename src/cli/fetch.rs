@@ -13,11 +13,11 @@ use super::memory::{self, STREAM_BYTES};
 use super::network::{PeersArgs, TransferArgs};
 use super::ui::Ui;
 
-/// Fetch archives from servers over several connections, resuming after failures
+/// Fetch archives from servers over several connections, and resume after failures
 ///
 /// Fetches a full archive and the newest incremental archive based on it, or exactly the archives
 /// whose URLs are given. Bytes that have arrived are kept: after a failure, run the same command
-/// again to continue. Frames of archives made by slotpress are compared with their hashes, and can
+/// again to continue. If slotpress made the archive, its frames are compared with their hashes, and can
 /// come from several servers at once.
 #[derive(Debug, Args)]
 pub struct FetchArgs {
@@ -31,7 +31,7 @@ pub struct FetchArgs {
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<ArchiveRoot>,
     /// Limit fetching to this many bytes per second
-    #[arg(long, value_name = "SIZE", value_parser = parse_max_rate)]
+    #[arg(long, env, value_name = "SIZE", value_parser = parse_max_rate)]
     max_rate: Option<u64>,
     #[command(flatten)]
     peers: PeersArgs,
@@ -42,7 +42,7 @@ pub struct FetchArgs {
 pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     if args.expect_root.len() > 1 {
         return Err(Error::usage(
-            "--expect-root is for one archive: the order in which archives are fetched is not fixed",
+            "--expect-root is for one archive, because the order in which archives are fetched is not fixed",
         )
         .with_hint("fetch the archives one by one, each with its root"));
     }
@@ -82,8 +82,8 @@ fn print_report(report: &FetchReport, ui: &Ui) {
     ui.print_row("confirmed", &report.confirmations.to_string());
 }
 
-const FETCHED_ROW: &str =
-    "fetched: {fetched_bytes} in {fetch_seconds}, {fetched_bytes/fetch_seconds}[, {kept_bytes} existed already]";
+const FETCHED_ROW: &str = "fetched: {fetched_bytes} in {fetch_seconds}, {fetched_bytes/fetch_seconds}\
+    [, {kept_bytes} kept from an earlier run]";
 
-const UNCHECKED_ROW: &str = "checked: only that its frames are complete, because it has no frame hashes; \
+const UNCHECKED_ROW: &str = "checked: only that all frames are complete, because the archive has no frame hashes; \
     `slotpress verify` checks their contents";

@@ -18,9 +18,9 @@ use super::values;
 
 /// Find servers with snapshots, and rank them by how old the state will be at boot
 ///
-/// Asks the sources and the peers that RPC servers know, measures the best ones with a short
-/// transfer, and ranks them by the expected age at boot: age now, plus time to fetch, plus time to
-/// restore. Slots and hashes are what servers claim.
+/// Asks the sources, and the peers that RPC servers know. Measures the best of them with a short transfer, and
+/// ranks them by the expected age at boot: age now, plus time to fetch, plus time to restore. Slots and hashes
+/// are only what the servers claim.
 #[derive(Debug, Args)]
 pub struct FindArgs {
     #[command(flatten)]
@@ -37,7 +37,7 @@ const REASONS_MAX: usize = 8;
 pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     let options = args.peers.find_options()?;
     let options = options.measure_single_server(true).read_bank_times(true);
-    // Many peers do not answer quickly, and such peers are useless as sources.
+    // Many peers answer slowly or not at all, and are useless as sources.
     let seconds = Duration::from_secs;
     let client_options = args.network.options().connect_timeout(seconds(4));
     let client_options = client_options.head_timeout(seconds(6)).read_timeout(seconds(4));
@@ -72,7 +72,7 @@ fn print_report(report: &FindReport, ui: &Ui) {
     }
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for refused in &report.refused {
-        // A network error begins with the name of the server. Without it, equal causes can be grouped.
+        // A network error begins with the name of the server. Without that name, equal causes can be grouped.
         let reason = match refused.reason.split_once(": ") {
             Some((server, error)) if server.contains("://") => error,
             _ => &refused.reason,
@@ -98,11 +98,11 @@ fn print_report(report: &FindReport, ui: &Ui) {
         let rate = values::show_bytes(report.assumed_restore_bytes_per_second);
         ui.say(&format!("at boot: age now + fetch (one connection) + restore at {rate}/s (assumed)"));
         ui.say(&format!("a slot takes {}", report.ranking.slot_time));
-        ui.say("slots and hashes are what servers claim: compare them with a node you trust");
+        ui.say("slots and hashes are only what servers claim: compare them with a node you trust");
     }
 }
 
-/// Removes `http://` and a slash at the end, which nearly all sources have.
+/// Removes the `http://` of nearly all sources, and slashes at the end.
 fn show_source(source: &str) -> String {
     let place = source.trim_start_matches("http://");
     place.trim_end_matches('/').to_string()

@@ -1,4 +1,4 @@
-//! Leaves out hints that name a flag which the running command does not have.
+//! Drops hints that name a flag that the running command does not have.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ pub fn set_running_command(program: &Command, matches: &ArgMatches) {
         command = subcommand;
         matches = subcommand_matches;
     }
-    // The first command sets the flags. `demo` runs further commands, which do not change them.
+    // `demo` runs further commands. They keep the flags of the first command.
     let _ = FLAGS.set(flags_of(program).chain(flags_of(command)).collect());
 }
 
@@ -31,7 +31,7 @@ pub fn keep_if_flags_exist(hint: &str) -> Option<&str> {
     find_flags(hint).all(exists).then_some(hint)
 }
 
-/// Finds the flags in a text. Skips commands in backquotes: their flags are those of other commands.
+/// Finds the flags in a text. Skips commands in backticks, which may be other commands with other flags.
 fn find_flags(text: &str) -> impl Iterator<Item = &str> {
     let ends_word = |char: char| !char.is_ascii_alphanumeric() && char != '-';
     let is_flag = |word: &&str| {

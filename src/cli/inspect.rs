@@ -91,8 +91,8 @@ fn print_archive(archive: &ArchiveInspection, ui: &Ui) {
     };
     let name = match archive.name_matches {
         Some(true) => "",
-        Some(false) => "name: does not match the contents: the bank file is for a different slot or hash",
-        None => "name: not an archive's name: no validator would find it",
+        Some(false) => "name: does not match the contents: the bank file has a different slot or hash",
+        None => "name: not the name of an archive: no validator would find the file",
     };
     let made_by = match (&archive.writer, archive.is_from_firedancer) {
         (Some(_), true) => "made by: {writer}, {settings}, from an archive made by Firedancer",
@@ -102,7 +102,7 @@ fn print_archive(archive: &ArchiveInspection, ui: &Ui) {
     };
     let index = match archive.writer {
         Some(_) => "index: yes",
-        None => "index: none: it is decoded from the first byte to the last",
+        None => "index: none: the archive is decoded from its first byte to its last",
     };
     let mut frames = String::new();
     if archive.frames.frames > 0 {
@@ -154,15 +154,15 @@ const ARCHIVE_ROWS: &[&str] = &[
 
 const LEDGER_ROWS: &[&str] = &[
     "storages: {storages}, {storage_bytes} without obsolete records, {file_bytes} on disk",
-    "split: [{split_storages} on disk, an append vec in an archive]",
-    "emptied: [{emptied_storages} of which nothing remains]",
+    "split: [{split_storages} on disk, each one append vec in an archive]",
+    "emptied: [{emptied_storages} whose records are all obsolete]",
     "in use: [{in_use}: a validator or another slotpress holds the ledger's lock]",
 ];
 
 /// Maximum number of rows in the table of owners; `--json` prints all.
 const OWNER_ROWS_MAX: usize = 20;
 
-/// Limit on the printed data of an account: nearly every account has less, and it fills 64 lines.
+/// Maximum number of printed bytes of an account's data: 64 lines. Nearly every account has less data.
 const DATA_BYTES_MAX: usize = 1024;
 
 fn print_accounts(input: &Snapshot, owner: Option<Address>, options: &VerifyOptions, ui: &Ui) -> Result<()> {
@@ -189,7 +189,7 @@ const ACCOUNTS_ROWS: &[&str] = &[
     "obsolete: {obsolete_records}, {obsolete_bytes}, on disk only",
 ];
 
-/// Returns the owners with the most bytes, and the sum of all others.
+/// Returns a table of the owners with the most bytes, and the sum of all others.
 fn owners_table(summary: &AccountsSummary) -> Table {
     let mut rows: Vec<(String, RecordTotals)> = Vec::new();
     let mut omitted = RecordTotals::default();
@@ -214,7 +214,7 @@ fn owners_table(summary: &AccountsSummary) -> Table {
         .finish()
 }
 
-/// Finds an account and prints it. `paths` are those of the input, as the user named them.
+/// Finds an account and prints it. `paths` are the paths of the input, as the user wrote them.
 fn print_account(input: &Snapshot, pubkey: Address, threads: usize, paths: &[PathBuf], ui: &Ui) -> Result<()> {
     let Some(account) = find_account(input, pubkey, threads, ui)? else {
         let places = Vec::from_iter(paths.iter().map(|path| path.escaped())).join(" and ");
@@ -223,7 +223,7 @@ fn print_account(input: &Snapshot, pubkey: Address, threads: usize, paths: &[Pat
             Snapshot::Archive(archive) => archive.name.as_ref().and_then(|name| name.base_slot),
             _ => None,
         };
-        let hint = "an incremental archive holds only what changed after its base: also pass the full archive of slot";
+        let hint = "an incremental archive holds only what changed since its base: also pass the full archive of slot";
         return Err(match base_slot {
             Some(base_slot) => error.with_hint(format!("{hint} {base_slot}")),
             None => error,

@@ -1,5 +1,5 @@
-//! Runs `slotpress list` for a directory, a store or a server. `slotpress prune` uses its lines
-//! about unusable files and unfinished downloads.
+//! Runs `slotpress list` for a directory, a store or a server. `slotpress prune` prints the same lines about
+//! unusable files and unfinished downloads.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -21,10 +21,9 @@ use super::{render, values};
 
 /// List archives: which belong together, and which a node would choose
 ///
-/// For a directory, it also lists files that are not usable, with the reason, and unfinished
-/// downloads. For a store, it lists what is in the bucket. For a server, it asks the JSON API of
-/// `slotpress serve`; other servers are asked as validators and mirrors are, by redirects and directory
-/// listings. The list is only what the server claims.
+/// For a directory, it also lists unfinished downloads, and files that are not usable, with the reason.
+/// From a server, it requests the list that `slotpress serve` offers. From any other server, it follows the
+/// redirects of a validator or reads the directory page of a mirror. Such a list is only what the server claims.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// The directory or store (s3://BUCKET/PREFIX) of archives, or the URL of a server or a mirror
@@ -77,8 +76,8 @@ pub fn require_choice<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoi
     })
 }
 
-/// Fails if the newest archive that a node would choose is older than `max_age`, or if there is
-/// none.
+/// Fails if there is no archive that a node would choose, or if the newest such archive is older than
+/// `max_age` or of unknown age.
 fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
     let choice = require_choice(catalog, place)?;
     let place = place.escaped();
@@ -90,7 +89,7 @@ fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
         Some(age) => {
             format!("the newest archive in {place} is {} old, more than {limit}: {name}", values::show_age(age))
         }
-        None => format!("the age of the newest archive in {place} is unknown, so it may be above {limit}: {name}"),
+        None => format!("the age of the newest archive in {place} is unknown, and may exceed {limit}: {name}"),
     }))
 }
 
@@ -151,9 +150,9 @@ pub fn partial_line(partial: &Partial) -> String {
     format!("{partial}\n    unfinished download, {size} on disk, {age} old{use_note}")
 }
 
-/// Warns of unfinished downloads that no process is using, in a directory.
+/// Warns about unfinished downloads in a directory that no process is using.
 pub fn warn_of_partials(dir: &Path, ui: &Ui) {
-    // The run has succeeded: an unreadable directory is no reason to fail it now.
+    // The run has succeeded, so an unreadable directory is not a reason to fail now.
     let mut unused = find_partials(dir).unwrap_or_default();
     unused.retain(|partial| !partial.is_in_use);
     for partial in &unused {
@@ -165,16 +164,16 @@ pub fn warn_of_partials(dir: &Path, ui: &Ui) {
     }
 }
 
-/// Names of files and directories; a ledger or an unpacked archive has at least one of them.
-const LEDGER_NAMES: &str = "accounts genesis.bin ledger.lock rocksdb version";
+/// Names of files and directories. A ledger or an unpacked archive has at least one of them.
+const LEDGER_NAMES: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
 
-/// Lists the archives of a directory, a store, a mirror or a server. Returns `None` for a single
-/// archive, for a ledger, and for a directory without archives: the caller then reads the directory as
-/// a ledger, and says what is missing.
+/// Lists the archives of a directory, a store, a mirror or a server. Returns `None` for a single archive, for a
+/// ledger, and for a directory without archives. The caller then reads such a directory as a ledger, and says
+/// what is missing.
 pub fn list_place(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
     let is_empty = |catalog: &Catalog| catalog.archives().is_empty() && catalog.unusable().is_empty();
     let Some((url, network)) = as_url(place).zip(network) else {
-        if !place.is_dir() || LEDGER_NAMES.split(' ').any(|name| place.join(name).exists()) {
+        if !place.is_dir() || LEDGER_NAMES.iter().any(|name| place.join(name).exists()) {
             return Ok(None);
         }
         let catalog = scan_with_copies(&[place.to_path_buf()])?;
@@ -192,13 +191,16 @@ pub fn list_place(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Resul
     Ok(Some(catalog))
 }
 
-/// Asks a server or store for its archives. Treats a server without slotpress's JSON API as a
+/// Requests the list of archives from a server or a store. Treats a server without slotpress's list as a
 /// validator's RPC port or a mirror.
 pub fn request_catalog(url: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     if !url.starts_with("http")
         && let Some(store) = stores::open_store(Path::new(url), None, &network.connection)?
     {
-        let index = stores::read_index(&store, ui).ok().flatten();
+        let index = stores::read_index(&store, ui).unwrap_or_else(|error| {
+            ui.warn(&format!("the reasons for keeping archives are not shown: {error}"));
+            None
+        });
         let listed = index.and_then(|index| parse_list(&index.bytes, "")).unwrap_or_default();
         let mut catalog = stores::read_catalog(&store, BankTimes::LeaveOut, &network.connection, ui)?;
         catalog.set_keep_reasons(listed.archives());

@@ -1,5 +1,5 @@
-//! Shell completions, man pages and the output of `--version`, made from the same definitions as
-//! the help.
+//! Shell completions and man pages, which are made from the same definitions as the help, and the output of
+//! `--version`.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::cli::ui::Ui;
 /// Print completions for a shell
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell that will read them
+    /// The shell for which to print completions
     shell: clap_complete::Shell,
 }
 
@@ -34,7 +34,7 @@ pub fn write_man_pages(args: &ManArgs, command: Command) -> Result<()> {
     clap_mangen::generate_to(command, &args.dir).or_path("write man pages into", &args.dir)
 }
 
-/// Returns the text of `--version` after the name: everything that a bug report should contain.
+/// Returns the text that `--version` prints after the name: everything about the build that a bug report needs.
 pub fn long_version() -> String {
     let export = if cfg!(feature = "export") { " export" } else { "" };
     format!(
@@ -46,13 +46,13 @@ pub fn long_version() -> String {
     )
 }
 
-/// Returns the text of `-V` after the name: version, commit if known, target.
+/// Returns the text that `-V` prints after the name: version, commit if known, target.
 pub fn short_version() -> String {
     let commit = COMMIT.map(|commit| format!("{}, ", commit.get(..12).unwrap_or(commit)));
     format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), target_triple())
 }
 
-/// The commit, set by the release build. It is unknown when the sources come from a registry.
+/// The commit, if the build sets it, as releases do. It is unknown when the sources come from a registry.
 const COMMIT: Option<&str> = option_env!("SLOTPRESS_COMMIT");
 
 fn target_triple() -> String {

@@ -1,5 +1,5 @@
-//! Checks before the work begins that it fits into the memory limits of the process, and otherwise
-//! reduces the number of workers.
+//! Fits a command into the memory limits of the process before its work begins, by starting fewer workers. A
+//! command for which not even one worker fits is refused.
 
 use slotpress::{Error, Progress, Result};
 use slotpress_base::memory::available_bytes;
@@ -12,20 +12,19 @@ use super::values;
 /// Memory of a thread: its stack, and freed memory that the allocator keeps for it.
 const THREAD_BYTES: u64 = 4 << 20;
 
-/// Memory of every command apart from buffers: parsed documents, the lists of a small archive.
+/// Memory that every command needs besides buffers, for parsed documents and the lists of a small archive.
 const COMMAND_BYTES: u64 = 16 << 20;
 
 const MEMORY_HINT: &str = "raise the limit, or ask for less memory";
 
-/// Memory of a worker that decodes frames of default size: one compressed and two decoded frames,
-/// and the decoder's context.
+/// Memory of a worker that decodes frames of the default size: one compressed frame, two decoded ones, and the
+/// decoder's context.
 pub const DECODING_WORKER_BYTES: u64 = 3 * FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
 /// Memory of a worker that inspects a ledger's files: read buffers for a few files.
 pub const INSPECTING_WORKER_BYTES: u64 = 2 << 20;
 
-/// Memory per connection of a download: one frame, held until its hash is checked, and socket
-/// buffers.
+/// Memory of a download's connection: one frame, which is held until its hash is checked, and socket buffers.
 pub const STREAM_BYTES: u64 = FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
 /// Returns the number of workers (`requested`, or one per core), reduced to what fits into the memory
@@ -75,8 +74,8 @@ fn fit_threads(limit: &MemoryLimit, threads: usize, worker_bytes: u64, other_byt
     Ok(threads.min(1 + (left_bytes / worker_bytes) as usize))
 }
 
-/// Returns the requested memory, or else the default, but at most a quarter of what the tightest limit
-/// leaves.
+/// Returns the requested memory. If none was requested, returns the default, but at most a quarter of what the
+/// tightest limit leaves.
 pub fn requested_memory_or(requested: Option<u64>, default_bytes: u64) -> u64 {
     if let Some(bytes) = requested {
         return bytes;
@@ -84,8 +83,8 @@ pub fn requested_memory_or(requested: Option<u64>, default_bytes: u64) -> u64 {
     tightest_limit().map_or(default_bytes, |limit| default_bytes.min(limit.left_bytes / 4))
 }
 
-/// Returns the requested memory, or else half of the free memory, but at most a quarter of what the
-/// tightest limit leaves.
+/// Returns the requested memory. If none was requested, returns half of the free memory, but at most a quarter
+/// of what the tightest limit leaves.
 pub fn requested_memory_or_half_of_free(requested: Option<u64>) -> u64 {
     /// Used if free memory cannot be determined.
     const DEFAULT_BYTES: u64 = 2 << 30;
@@ -93,8 +92,9 @@ pub fn requested_memory_or_half_of_free(requested: Option<u64>) -> u64 {
     requested_memory_or(requested, half_bytes)
 }
 
-/// Divides memory into workers (one, or as many as fit into half of it) and two equal shares of at least
-/// `share_bytes_min`. Returns the number of workers, and the bytes of a share.
+/// Divides memory between workers and two equal shares of at least `share_bytes_min`. The workers are at most
+/// `threads`, and use at most half of the memory if they are more than one. Returns their number, and the bytes
+/// of a share.
 ///
 /// # Errors
 /// If one worker and the shares do not fit into the requested memory.

@@ -1,5 +1,5 @@
-//! Measures the progress of a run (steps, bytes, percentage, time left), and formats it as a line.
-//! It does no I/O; it only reads the clock.
+//! Measures the progress of a run (steps, bytes, percentage, time left), and formats it as a line. Does no I/O
+//! except reading the clock.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,16 +20,14 @@ const BAR_COLUMNS_MIN: usize = 60;
 /// Minimum time over which the rate of a download is measured.
 const ARRIVAL_WINDOW_MIN: Duration = Duration::from_millis(400);
 
-/// Time that must have passed, and fraction of the work that must be done, before the time left is
-/// shown.
+/// The time left is shown after this time, and after this fraction of the work.
 const TIME_LEFT_ELAPSED_MIN: Duration = Duration::from_secs(1);
 const TIME_LEFT_FRACTION_MIN: f64 = 0.005;
 
-/// Columns left free at the end of the line, so that a `^C` echoed by the terminal does not start a
-/// new line.
+/// Columns left free at the end of the line, so that a `^C` that the terminal echoes does not start a new line.
 const COLUMNS_FREE: usize = 4;
 
-/// Collects reports of progress from all threads. Never holds its lock while the progress is drawn.
+/// Collects the progress that all threads report. Does not hold its lock while the progress is drawn.
 #[derive(Default)]
 pub struct Meter {
     input_bytes: AtomicU64,
@@ -60,12 +58,12 @@ pub struct MeterReading {
     pub input_bytes: u64,
     pub output_bytes: u64,
     pub total_bytes: Option<u64>,
-    /// Percentage done of all steps if their sizes are known, otherwise of this stage.
+    /// Finished percentage of all steps if their sizes are known, otherwise of this stage.
     pub done_percent: Option<f64>,
     pub elapsed_seconds: f64,
     pub left_seconds: Option<f64>,
     pub note: Option<String>,
-    /// True if `done_percent` is of several steps.
+    /// True if `done_percent` is about several steps.
     #[serde(skip)]
     pub is_overall: bool,
 }
@@ -79,8 +77,8 @@ impl Meter {
         state.next_step = 0;
     }
 
-    /// Begins a stage. If a step with this stage is still to come, that step becomes the running one;
-    /// other stages run without a number.
+    /// Begins a stage. If one of the steps that are still to come has this stage, it becomes the running step.
+    /// Other stages have no number.
     pub fn begin_stage(&self, stage: &Stage, total_bytes: Option<u64>) {
         self.input_bytes.store(0, Relaxed);
         self.output_bytes.store(0, Relaxed);
@@ -111,7 +109,7 @@ impl Meter {
         self.state.lock().stage_start.map_or(Duration::ZERO, |start| start.elapsed())
     }
 
-    /// Stores a note on the progress of a download, which is shown in place of the rate.
+    /// Stores a note about a download, which is shown in place of the rate.
     pub fn set_arriving(&self, arriving: &Arriving<'_>) {
         let mut state = self.state.lock();
         if let Some(previous) = &state.arrival {
@@ -136,7 +134,7 @@ impl Meter {
             Some((done_bytes, all_bytes, state.steps_start?.elapsed()))
         });
         let (done_bytes, all_bytes, elapsed_for_bytes) = match (overall, state.total_bytes) {
-            // A stage without a size, such as syncing, does not show how much time is left.
+            // A stage without a size, such as syncing, has neither a percentage nor a time left.
             (_, None) => (0, 0, elapsed),
             (Some(overall), _) => overall,
             (None, Some(total)) => (input_bytes.min(total), total, elapsed),
@@ -208,8 +206,8 @@ impl MeterReading {
         }
     }
 
-    /// Returns percentage, time left, rate or the note about a download, bytes, ratio: the most
-    /// important first.
+    /// Returns percentage, time left, rate or the note about a download, bytes, and ratio, the most important
+    /// first.
     fn details(&self) -> String {
         let mut details = vec![match self.done_percent {
             Some(percent) if self.is_overall => format!("{} % of all", percent as u64),

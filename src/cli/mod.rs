@@ -1,8 +1,6 @@
-//! The program's commands, one file each. [`ui`] is the terminal; [`values`] parses and formats
-//! values.
-//!
-//! A command turns its flags into options of the library, calls the library, and prints its report.
-//! The work itself is done in the library.
+//! The program's commands, one file each. A command turns its flags into options of the library, calls the
+//! library, which does the work, and prints the report. [`ui`] prints to the terminal; [`values`] parses and
+//! formats values.
 
 mod archive;
 mod arguments;
@@ -53,15 +51,13 @@ use slotpress_base::{catch_panic, keep_panics_quiet};
 
 use crate::cli::ui::Ui;
 
-/// Solana snapshot archives on all cores.
+/// Archive, check, restore and serve Solana snapshots on all cores
 #[derive(Debug, Parser)]
 #[command(name = "slotpress", version = manual::short_version(), long_version = manual::long_version(), about, max_term_width = 100, propagate_version = true)]
-#[command(
-    after_long_help = "Many flags can also be set by an environment variable: the help of such a flag names its variable.\n\
+#[command(after_long_help = "Environment variables can set many flags: the help of such a flag names its variable.\n\
     Exit codes: 0 success, 1 failure, 2 wrong arguments, 3 the input is damaged or not what was expected, 4 network \
     error, 5 the output already exists, 6 the archive does not exist, 130 interrupted.\n\
-    `--version` prints details of the build, `-V` one line."
-)]
+    `--version` prints details of the build, `-V` only one line.")]
 struct Cli {
     #[command(flatten)]
     screen: ScreenArgs,
@@ -75,15 +71,14 @@ struct ScreenArgs {
     /// Print results as JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
-    /// Print only errors, and paths or URLs of what was made, checked, found or removed, one per
-    /// line
+    /// Print only errors, and the paths or URLs of what was made, checked, found or removed, one per line
     #[arg(short, long, global = true)]
     quiet: bool,
     /// Print more details, such as the plan
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
-    /// `none` shows no progress [default: a bar on a terminal, elsewhere a line every few seconds]
-    #[arg(long, global = true, value_name = "MODE", value_parser = ["none"])]
+    /// `none` shows no progress [default: a bar on a terminal, elsewhere a line every 10 seconds]
+    #[arg(long, env, global = true, value_name = "MODE", value_parser = ["none"])]
     progress: Option<String>,
 }
 
@@ -129,7 +124,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let variables = std::env::vars_os().map(|(name, _)| name);
     for name in environment::find_unknown_variables(&build_command(), variables) {
         let name = escape(&name);
-        ui.warn(&format!("{name} is set, but no flag of slotpress has that variable: it is ignored"));
+        ui.warn(&format!("{name} is set, but slotpress ignores it, because no flag has that variable"));
     }
     match catch_panic(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -142,8 +137,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Prints what clap returns instead of parsed arguments: help, the version, or an error.
 fn print_help_or_error(error: clap::Error, arguments: &[OsString]) -> ExitCode {
-    // clap repeats arguments that it does not understand: escape control characters, which the
-    // terminal would obey.
+    // clap repeats arguments that it does not understand. Escape their control characters, which the terminal
+    // would obey.
     let error = parse(&usage::escape_arguments(arguments)).err().unwrap_or(error);
     let variable = environment::find_refused_variable(&error, &build_command(), arguments);
     let printed = usage::print(&error, arguments, variable);
@@ -151,7 +146,7 @@ fn print_help_or_error(error: clap::Error, arguments: &[OsString]) -> ExitCode {
         return ExitCode::from(usage::EXIT_CODE);
     }
     match printed {
-        // A reader may close the pipe before it has read all of the help.
+        // A closed pipe is not an error: the reader has read enough of the help.
         Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
             print_early_error(&stdout::write_error(&cause));
             ExitCode::FAILURE
@@ -160,7 +155,7 @@ fn print_help_or_error(error: clap::Error, arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Returns the message that an interruption prints; `None` for commands that log it themselves.
+/// Returns the message to print when the user interrupts a command; `None` for commands that print their own.
 fn interrupt_message(command: &CommandArgs) -> Option<&'static str> {
     match command {
         CommandArgs::Archive(_)
@@ -170,14 +165,14 @@ fn interrupt_message(command: &CommandArgs) -> Option<&'static str> {
         | CommandArgs::Synth(_) => Some("stopping: removing what was written"),
         CommandArgs::Fetch(_) => Some("stopping: downloaded bytes are kept, and the next run continues from there"),
         CommandArgs::Bootstrap(_) => {
-            Some("stopping: downloaded bytes are kept for the next run, everything else is removed")
+            Some("stopping: downloaded bytes are kept for the next run, and everything else is removed")
         }
         CommandArgs::Serve(_) | CommandArgs::Publish(_) => None,
         _ => Some("stopping"),
     }
 }
 
-/// Prints an error before the `Ui` exists. If printing fails, there is nowhere left to report it.
+/// Prints an error when there is no `Ui`. If printing fails, there is nowhere left to report that.
 fn print_early_error(error: &Error) {
     let _ = writeln!(std::io::stderr(), "error: {error}");
 }
@@ -208,30 +203,34 @@ fn run(command: CommandArgs, ui: &Ui) -> Result<(), Error> {
     }
 }
 
-/// Headings whose flags are shown by `--help` but not by `-h`, because many commands share them or few
-/// people type them.
-const RARE_HEADINGS: &str = "Hooks, Monitoring, Network, Output, Resource use, Retention by time, Stores, Targets";
+/// Headings whose flags `--help` shows but `-h` does not, because many commands share these flags, or few
+/// people use them.
+const RARE_HEADINGS: [&str; 8] =
+    ["Hooks", "Monitoring", "Network", "Output", "Resource use", "Retention by time", "Stores", "Targets"];
 
-const RARE_FLAGS: &str = "any-format check data-size expect-genesis-hash expect-root expect-slot force-base \
-    frame-size head-timeout incremental-snapshot-archive-path layout max-connections max-connections-per-client memcmp \
-    order pins place-rate read-rate repeat seed sources-from stall-timeout trusted-proxy window with-mints";
+/// Flags below other headings that `--help` shows but `-h` does not.
+#[rustfmt::skip]
+const RARE_FLAGS: [&str; 25] = [
+    "any-format", "check", "data-size", "expect-genesis-hash", "expect-root", "expect-slot", "force-base", "frame-size",
+    "head-timeout", "incremental-snapshot-archive-path", "layout", "max-connections", "max-connections-per-client",
+    "memcmp", "order", "pins", "place-rate", "read-rate", "repeat", "seed", "sources-from", "stall-timeout",
+    "trusted-proxy", "window", "with-mints",
+];
 
 /// Builds clap's command with the examples and the handling of environment variables.
 fn build_command() -> Command {
-    hide_rare_flags(examples::add_examples(environment::add_variables(Cli::command())))
+    hide_rare_flags(examples::add_examples(environment::adapt_variables(Cli::command())))
 }
 
 fn hide_rare_flags(command: Command) -> Command {
     let is_export = command.get_name() == "export";
-    let is_rare = |arg: &Arg| {
-        let mut flags = RARE_FLAGS.split_whitespace();
-        let is_listed = arg.get_long().is_some_and(|name| flags.any(|flag| flag == name));
+    let hide_if_rare = |arg: Arg| {
         let heading = arg.get_help_heading().unwrap_or_default();
-        // The filters of `export` fill half a screen, so its other headings are hidden too.
-        let is_rare_heading = RARE_HEADINGS.split(", ").any(|rare| rare == heading);
-        is_listed || is_rare_heading || is_export && ["Check", "Ledger"].contains(&heading)
+        // The filters of `export` fill half a screen, so two more of its headings are hidden.
+        let is_rare_heading = RARE_HEADINGS.contains(&heading) || is_export && ["Check", "Ledger"].contains(&heading);
+        let is_rare = is_rare_heading || arg.get_long().is_some_and(|flag| RARE_FLAGS.contains(&flag));
+        if is_rare { arg.hide_short_help(true) } else { arg }
     };
-    let hide_if_rare = |arg: Arg| if is_rare(&arg) { arg.hide_short_help(true) } else { arg };
     command.mut_args(hide_if_rare).mut_subcommands(hide_rare_flags)
 }
 

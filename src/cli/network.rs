@@ -24,10 +24,10 @@ use super::{list, values};
 #[command(next_help_heading = "Network")]
 pub struct ConnectionArgs {
     /// Also trust the certificate authorities in this PEM file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, env, value_name = "FILE")]
     ca_file: Option<PathBuf>,
     /// The proxy for all connections [default: from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, env, value_name = "URL")]
     proxy: Option<String>,
     #[command(flatten)]
     pub stores: super::stores::StoreArgs,
@@ -65,17 +65,17 @@ pub struct PeersArgs {
     /// an archive, s3://BUCKET/PREFIX; or a local directory
     #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster", "sources_from"])]
     sources: Vec<String>,
-    /// An RPC server that knows the cluster's slot and peers; may be given more than once
-    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    /// An RPC server to ask for the cluster's slot and peers; may be given more than once
+    #[arg(long, env, value_name = "URL", value_delimiter = ',')]
     rpc: Vec<String>,
-    /// Also use the sources in this file: one per line; # begins a comment
-    #[arg(long, value_name = "FILE")]
+    /// Also use the sources that this file lists, one per line; # begins a comment
+    #[arg(long, env, value_name = "FILE")]
     sources_from: Option<PathBuf>,
     /// Ask the public RPC server of a cluster
     #[arg(long, value_parser = values::choice_parser(CLUSTERS))]
     cluster: Option<Cluster>,
     /// Maximum age of the state at boot: a time such as 45m, or a number of slots
-    /// [default: 135min, where an RPC server reports the slot]
+    /// [default: 135min, if an RPC server reports the slot]
     #[arg(long, value_name = "TIME|SLOTS", value_parser = parse_max_age)]
     max_age: Option<MaxAge>,
 }
@@ -90,10 +90,7 @@ fn parse_max_age(text: &str) -> Result<MaxAge, String> {
 
 impl PeersArgs {
     pub fn find_options(&self) -> Result<FindOptions> {
-        let mut sources: Vec<SourceLocation> = Vec::new();
-        for text in &self.sources {
-            sources.push(text.parse()?);
-        }
+        let mut sources: Vec<SourceLocation> = self.sources.iter().map(|text| text.parse()).collect::<Result<_>>()?;
         if let Some(path) = &self.sources_from {
             let listed = values::read_list(path, "source", str::parse::<SourceLocation>)?;
             sources.extend(listed);
@@ -116,7 +113,7 @@ pub struct TransferArgs {
     #[arg(long, value_name = "N", default_value_t = STREAMS_DEFAULT as u8,
           value_parser = clap::value_parser!(u8).range(1..=STREAMS_MAX as i64))]
     pub streams: u8,
-    /// Give up when fewer bytes per second than this arrive for 15 seconds. Without this flag, slotpress gives up
+    /// Give up if fewer bytes per second than this arrive for 15 seconds. Without this flag, slotpress gives up
     /// on a server that sends less than 1 KiB per second for two minutes
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     min_rate: Option<u64>,
@@ -125,7 +122,7 @@ pub struct TransferArgs {
     max_bytes: Option<u64>,
     /// A server that you trust, which must have the same archive; may be given more than once. The
     /// run fails if one of them has a different state of that slot
-    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    #[arg(long, env, value_name = "URL", value_delimiter = ',')]
     trust: Vec<String>,
     /// Number of trusted servers that must have the same archive
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..),
@@ -161,11 +158,11 @@ impl NetworkArgs {
     }
 }
 
-/// Refuses a URL, or a host without `http://`, where only files can be read. `make_hint` makes the hint
-/// from the URL.
+/// Refuses a URL, or a host without `http://`, where only files can be read. `make_hint` makes the hint from the
+/// URL.
 ///
 /// # Errors
-/// If no such file exists and the text reads like a URL or a host.
+/// If no file has this path, and the path looks like a URL or a host.
 pub fn refuse_url(path: &Path, make_hint: &dyn Fn(&str) -> String) -> Result<()> {
     let Some(text) = path.to_str() else { return Ok(()) };
     if path.exists() {
@@ -178,7 +175,7 @@ pub fn refuse_url(path: &Path, make_hint: &dyn Fn(&str) -> String) -> Result<()>
     }
 }
 
-/// Value of `reads_twice` for commands that read parts of an archive twice.
+/// Argument `reads_twice` of commands that read parts of an archive twice.
 pub const READ_TWICE: bool = true;
 
 /// Opens an archive on this machine: a file, or standard input for `-`.
@@ -229,22 +226,22 @@ pub fn print_transfer(archive: &ArchiveInput, ui: &Ui) {
     ui.print_report("transfer", "", &fields, &[row]);
 }
 
-/// Returns the path of an archive, or its URL with the user and password of the place where it was
-/// found.
+/// Returns the path or the URL of an archive. If the place where it was found has the same origin, the URL gets
+/// that place's user and password.
 pub fn path_with_credentials(archive: &ListedArchive, place: &Path) -> PathBuf {
     let path = archive.path();
     let url = |path: &Path| list::as_url(path).and_then(|text| parse_url(text).ok());
     let (Some(place), Some(mut archive)) = (url(place), url(&path)) else { return path };
     if place.origin() == archive.origin() {
-        // Both fail only for URLs that can have no user.
+        // These fail only for URLs that cannot have a user.
         let _ = archive.set_username(place.username());
         let _ = archive.set_password(place.password());
     }
     PathBuf::from(archive.as_str())
 }
 
-/// Returns the catalog of a place, or of more than two archives; `None` for an archive, a pair, and a
-/// place that [`list::list_place`] does not list.
+/// Returns the catalog of a place, or of more than two archives. Returns `None` for two archives, and for a path
+/// that [`list::list_place`] does not list.
 ///
 /// # Errors
 /// If one of more than two files does not have an archive's name.
@@ -267,10 +264,9 @@ pub fn list_inputs(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) ->
     }
 }
 
-/// Chooses the archives of a state: the full archive, then the incremental archive, if any. Two
-/// archives may be in any order. From more than two archives, and from a place with a catalog, chooses
-/// the archives that a node would choose. Returns any other path unchanged. Without `network`, all
-/// paths are files.
+/// Chooses the archives of a state: the full archive, then the incremental one, if any. Two archives may be in
+/// any order. From more than two archives, or from a place with a catalog, chooses what a node would choose.
+/// Returns any other path unchanged. Without `network`, all paths are local.
 pub fn choose_archives(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Vec<PathBuf>> {
     let is_incremental = |path: &Path| ArchiveName::from_path(path).map(|name| name.base_slot.is_some());
     if let [first, second] = paths

@@ -24,7 +24,7 @@ pub struct NewArchiveArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
-    /// Leave an archive of the same name as it is, unchecked, and end with exit code 0
+    /// Leave an existing archive of the same name as it is, unchecked, and end with exit code 0
     #[arg(long, conflicts_with = "force")]
     skip_existing: bool,
     #[command(flatten)]
@@ -34,8 +34,8 @@ pub struct NewArchiveArgs {
 }
 
 impl NewArchiveArgs {
-    /// Returns options for writing to an output, with as many workers as fit into memory in
-    /// addition to `other_bytes`.
+    /// Returns options for writing to an output, with as many workers as fit into memory together with
+    /// `other_bytes`.
     pub fn options(&self, output: &Output<'_>, other_bytes: u64, ui: &Ui) -> Result<EncodingOptions> {
         let upload_bytes = output.memory_bytes();
         let mut options = self.encoding.options(ui)?;
@@ -45,7 +45,7 @@ impl NewArchiveArgs {
         Ok(options.io_policy(self.io_policy.apply(ui)))
     }
 
-    /// Makes an archive. Returns `None` if an archive of the same name exists and is left as it is.
+    /// Makes an archive. Returns `None` if one of the same name exists and is left as it is.
     pub fn write<R>(
         &self,
         output: &mut Output<'_>,
@@ -75,7 +75,7 @@ pub fn path_or_name(archive: &NewArchive) -> PathBuf {
 pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
     let Some(path) = error.existing_path() else { return Err(error) };
     let skipped = json!({ "path": path.to_string_lossy(), "reason": "already exists" });
-    let row = "skipped: {reason}: neither read nor changed";
+    let row = "skipped: {reason}, and was neither read nor changed";
     ui.print_report("skipped", &path.escaped(), &skipped, &[row]);
     Ok(())
 }
@@ -89,8 +89,8 @@ pub enum Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Checks a directory, prepares a store without a request to it, or reserves standard output
-    /// (`-`). An upload may use at most half of `memory_bytes`.
+    /// Checks a directory, prepares a store without sending a request, or reserves standard output (`-`). An
+    /// upload may use at most half of `memory_bytes`.
     pub fn open(output: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs, ui: &'a Ui) -> Result<Self> {
         if stdout::reserve_for_data(output, ui)? {
             return Ok(Self::Stdout(stdout::open_data(ui)?));

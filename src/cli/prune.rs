@@ -1,5 +1,4 @@
-//! Runs `slotpress prune` on directories and stores. The library's `plan_prune` decides which
-//! archives to keep.
+//! Runs `slotpress prune` on directories and stores. The library's `plan_prune` decides which archives are kept.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,27 +26,28 @@ use super::stores::{BankTimes, open_store};
 use super::ui::Ui;
 use super::{stores, values};
 
-/// Flags of which one is enough instead of `--keep-full` and `--keep-incremental`.
-const SUFFICIENT_FLAGS: &str = "keep_within keep_daily keep_weekly keep_epoch_ends keep_bytes keep_free unusable";
+/// Each of these flags makes `--keep-full` and `--keep-incremental` optional.
+const SUFFICIENT_FLAGS: [&str; 7] =
+    ["keep_within", "keep_daily", "keep_weekly", "keep_epoch_ends", "keep_bytes", "keep_free", "unusable"];
 
 /// Remove old archives from directories or stores
 ///
-/// Also looks into a subdirectory `remote`. Always keeps the archives that a node would choose, the
+/// Also prunes the subdirectory `remote`. Always keeps the archives that a node would choose, the
 /// newest incremental archive, and every full archive on which a kept incremental one is based.
-/// Results of `rebase` are counted separately, and keep no full archive. Files that have the name of an
-/// archive but are not usable (empty, truncated, something else) are shown, but not counted; only
-/// --unusable removes them. A target of `publish` is refused: `publish` prunes it.
+/// Results of `rebase` are counted separately, and are removed with their full archive. Files that have the name
+/// of an archive but are not usable (empty, truncated, something else) are listed, but not counted; only
+/// --unusable removes them. A target of `publish` is refused, because `publish` prunes it.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
     /// Directories or stores (s3://BUCKET/PREFIX) of archives; each is pruned on its own
     #[arg(value_name = "TARGET", required = true)]
     targets: Vec<PathBuf>,
     /// Number of newest full archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS.split(' '), help_heading = "Retention",
+    #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_full: Option<u64>,
     /// Number of newest incremental archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS.split(' '), help_heading = "Retention",
+    #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
     /// Remove the oldest of the kept archives until those of the target use at most this much space
@@ -83,7 +83,7 @@ struct Decision<'a> {
     should_remove: bool,
     kept_because: Option<&'static str>,
     fault: Option<&'a FileFault>,
-    /// Line that is printed if the archive stays.
+    /// Line to print if the archive stays.
     kept_line: String,
 }
 
@@ -91,8 +91,8 @@ impl<'a> Decision<'a> {
     fn for_unusable(UnusableFile { archive, fault, .. }: &'a UnusableFile, args: &PruneArgs, now: SystemTime) -> Self {
         let is_settled = archive.age(now) >= UNCHANGED_MIN;
         let hint = match (args.unusable, is_settled) {
-            (false, _) => "--unusable removes it",
-            (true, false) => "it changed a moment ago, and stays",
+            (false, _) => "--unusable would remove it",
+            (true, false) => "it stays, because it changed within the last minute",
             (true, true) => "it stays",
         };
         let should_remove = args.unusable && *fault != FileFault::Unreadable && is_settled;
@@ -124,8 +124,7 @@ struct Summary {
     unusable_bytes: u64,
 }
 
-/// A file that changed within this time may be incomplete because it is being written, and is not
-/// removed as unusable.
+/// A file that changed within this time may still be written, so it is not removed as unusable.
 const UNCHANGED_MIN: Duration = Duration::from_secs(60);
 
 pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
@@ -139,7 +138,7 @@ fn prune_target(target: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     let times = if args.retention.needs_bank_times() { BankTimes::Read } else { BankTimes::LeaveOut };
     if let Some(store) = open_store(target, None, &args.connection)? {
         if args.keep_free.is_some() {
-            return Err(Error::usage("--keep-free is for directories: the free space of a store is not known"));
+            return Err(Error::usage("--keep-free is for directories: a store does not report its free space"));
         }
         refuse_published(&store, ui)?;
         let catalog = stores::read_catalog(&store, times, &args.connection, ui)?;
@@ -155,21 +154,21 @@ fn prune_target(target: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     prune(target, &catalog, &remove_archive, args, ui)
 }
 
-/// Refuses a target of `publish`, whose index would still name archives that are removed. Also refuses
-/// a target if its index cannot be read.
+/// Refuses a target of `publish`, whose index would still name removed archives. Also refuses a target whose
+/// index cannot be read.
 fn refuse_published(store: &Store, ui: &Ui) -> Result<()> {
     let target = store.target();
     let unreadable = |error: Error| match target {
         Target::S3(_) => error,
         Target::Dir(dir) => error
             .with_place(format!("{} may be a target of `slotpress publish`", dir.escaped()))
-            .with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it"),
+            .with_hint("if nothing publishes there, remove that file; otherwise, let `slotpress publish` prune it"),
     };
     let index = stores::read_index(store, ui).map_err(unreadable)?;
     let latest = store.get_small_file(LATEST_JSON, LIST_BYTES_MAX, ui).map_err(unreadable)?;
     let mut documents = [index, latest].into_iter().flatten();
     if documents.any(|document| parse_list(&document.bytes, "").is_some()) {
-        let message = format!("{target} is a target of `slotpress publish`, whose index would name what is gone");
+        let message = format!("{target} is a target of `slotpress publish`, whose index would name removed archives");
         return Err(
             Error::failed(message).with_hint("let `slotpress publish` prune it: --keep-full, --keep-incremental")
         );
@@ -185,15 +184,15 @@ fn prune(
     ui: &Ui,
 ) -> Result<()> {
     let now = clock::now();
-    // Unusable files are removed first, so their space is regarded as free.
+    // Unusable files are removed first, so their space counts as free.
     let unusable = catalog.unusable().iter();
     let mut decisions = Vec::from_iter(unusable.map(|file| Decision::for_unusable(file, args, now)));
     let removed = decisions.iter().filter(|decision| decision.should_remove);
     let freed_bytes = removed.map(|decision| decision.archive.size_bytes).sum();
     let keep = make_keep_rule(catalog, target, freed_bytes, args)?;
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
-        let reason = "the bank file of the newest full archive cannot be read, so the epochs are not known";
-        ui.warn(&format!("{}: {reason}: all archives stay", target.escaped()));
+        let reason = "the bank file of the newest full archive cannot be read, so the epochs are unknown";
+        ui.warn(&format!("{}: {reason}, and all archives stay", target.escaped()));
     }
     let mut planned = Vec::from_iter(plan_prune(catalog, &keep, now).into_iter().map(Decision::from_plan));
     // Remove incremental archives before full ones: if the run is interrupted, no incremental archive
@@ -249,7 +248,7 @@ fn prune(
     if excess_bytes > 0 {
         let excess = values::show_bytes(excess_bytes);
         ui.warn(&format!(
-            "{}: {excess} more is kept than the flags allow: a node needs these archives, or their time is unknown",
+            "{}: the kept archives exceed the limit by {excess}: a node needs them, or their time is unknown",
             target.escaped()
         ));
     }
@@ -282,8 +281,8 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Makes the rule for keeping archives from the flags. `freed_bytes` is the size of the unusable files
-/// that are about to be removed.
+/// Makes the rule for keeping archives from the flags. `freed_bytes` is the size of the unusable files that
+/// will be removed.
 fn make_keep_rule(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneArgs) -> Result<Keep> {
     let mut bytes_max = args.keep_bytes;
     if let Some(keep_free) = args.keep_free {

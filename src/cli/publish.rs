@@ -25,8 +25,8 @@ use super::{hints, memory, values};
 
 /// Publish what a running validator writes: watch, pin, check, recompress, publish, prune
 ///
-/// Each new archive is pinned against the validator's purge, checked and recompressed, and appears
-/// in each target under a name that never changes; then the index and latest.json name it. What
+/// A new archive is pinned, so that it stays when the validator deletes it, then checked and recompressed. It
+/// appears on each target under its final name, then in the list of archives and in latest.json. An archive that
 /// fails its checks is never published. After a kill, the next run continues.
 #[derive(Debug, Args)]
 pub struct PublishArgs {
@@ -37,31 +37,30 @@ pub struct PublishArgs {
     #[arg(long, value_name = "DIR", env = "SLOTPRESS_INCREMENTAL_SNAPSHOTS")]
     incremental_snapshot_archive_path: Option<PathBuf>,
     /// Target: a directory that exists, or s3://BUCKET/PREFIX; may be given more than once
-    #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',')]
+    #[arg(long, env, value_name = "TARGET", required = true, value_delimiter = ',')]
     to: Vec<String>,
     /// Publish the archives that exist now, then exit (for a timer)
     #[arg(long)]
     once: bool,
-    /// Publish the newest incremental archive this often; every full archive is published
-    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::parse_duration)]
+    /// How often to publish the newest incremental archive; every full archive is published
+    #[arg(long, env, value_name = "TIME", default_value = "5min", value_parser = values::parse_duration)]
     every: Duration,
-    /// Check archives, and publish them as they are
+    /// Check archives, but publish them as they are
     #[arg(long, conflicts_with = "zstd_level")]
     as_is: bool,
     #[command(flatten)]
     encoding: ZstdArgs,
     #[command(flatten)]
     resources: ResourceArgs,
-    /// Directory for pins, for archives in preparation, for the newest three damaged ones and for the
-    /// journal; on the file system of SNAPSHOTS_DIR, but not SNAPSHOTS_DIR itself [default:
-    /// SNAPSHOTS_DIR.publish]
-    #[arg(long, value_name = "DIR", help_heading = "Pins")]
+    /// Directory for the pins, archives in preparation, the newest three damaged archives and the journal. It
+    /// must be on the file system of SNAPSHOTS_DIR, but not in SNAPSHOTS_DIR [default: SNAPSHOTS_DIR.publish]
+    #[arg(long, env, value_name = "DIR", help_heading = "Pins")]
     pins: Option<PathBuf>,
     /// Maximum total size of the pins
-    #[arg(long, value_name = "SIZE", value_parser = values::parse_size, help_heading = "Pins")]
+    #[arg(long, env, value_name = "SIZE", value_parser = values::parse_size, help_heading = "Pins")]
     pin_bytes: Option<u64>,
-    /// The only client that writes the archives. Only archives of Agave may be pinned by hard links;
-    /// without this flag, pins are reflinks, which are safe with every client
+    /// The client that writes all of the archives. Only Agave allows hard links as pins. Without this flag, pins
+    /// are reflinks, which are safe with every client
     #[arg(long, value_parser = values::choice_parser(WRITERS), help_heading = "Pins")]
     writer: Option<Writer>,
     /// Number of newest full archives to keep on each target
@@ -72,30 +71,30 @@ pub struct PublishArgs {
     #[arg(long, value_name = "N", default_value_t = Keep::default().incremental as u64, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
-    /// When there is nothing else to do, also make incremental archives of the newest state on this
-    /// many older full archives (see `slotpress rebase`). Each of them reads both archives twice, from
-    /// a target that is a directory
+    /// When there is nothing else to do, also rebase the newest full archive onto this many older full archives
+    /// (see `slotpress rebase`). Each time, both archives are read twice, from a target that is a directory
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(0..=16))]
     rebase_onto: u64,
-    /// Never delete what was published within this time: downloads of it may be running
+    /// Do not delete what was published within this time: it may still be downloaded
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = values::parse_duration, help_heading = "Retention",
           env = "SLOTPRESS_PUBLISH_GRACE")]
     grace: Duration,
     #[command(flatten, next_help_heading = "Retention by time")]
     retention: RetentionArgs,
-    /// Program to run after each archive that was published; variables in its environment
-    /// (PUBLISH_…) say what happened. It is killed after a minute
-    #[arg(long, value_name = "CMD", help_heading = "Hooks")]
+    /// Program to run after each publication; variables in its environment (PUBLISH_…) say what happened. It is
+    /// killed after a minute
+    #[arg(long, env, value_name = "CMD", help_heading = "Hooks")]
     on_published: Option<PathBuf>,
     /// Program to run after each failure, in the same way
-    #[arg(long, value_name = "CMD", help_heading = "Hooks")]
+    #[arg(long, env, value_name = "CMD", help_heading = "Hooks")]
     on_failed: Option<PathBuf>,
-    /// Address for Prometheus metrics, at /metrics, and for the health, at /healthz
-    #[arg(long, value_name = "ADDR", value_parser = values::parse_address, help_heading = "Monitoring", env = "SLOTPRESS_PUBLISH_METRICS")]
+    /// Address for Prometheus metrics (/metrics) and a health check (/healthz)
+    #[arg(long, value_name = "ADDR", value_parser = values::parse_address, help_heading = "Monitoring",
+          env = "SLOTPRESS_PUBLISH_METRICS")]
     metrics: Option<SocketAddr>,
     /// /healthz answers 503 if the newest archive of a target was published longer ago than this
-    #[arg(long, value_name = "TIME", value_parser = values::parse_duration, help_heading = "Monitoring")]
+    #[arg(long, env, value_name = "TIME", value_parser = values::parse_duration, help_heading = "Monitoring")]
     alert_after: Option<Duration>,
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -104,25 +103,25 @@ pub struct PublishArgs {
 }
 
 const WRITERS: &[Choice<Writer>] = &[
-    Choice("agave", Writer::Agave, "By hard links, or else by reflinks"),
-    Choice("firedancer", Writer::Firedancer, "By reflinks"),
+    Choice("agave", Writer::Agave, "Hard links, or else reflinks"),
+    Choice("firedancer", Writer::Firedancer, "Reflinks"),
 ];
 
-/// Variables of removed flags, and the flags to use instead.
+/// Variables of removed flags, and what to do instead of setting them.
 const REMOVED_VARIABLES: [(&str, &str); 2] = [
-    ("SLOTPRESS_KEEP_SLOT", "--keep-daily, --keep-weekly, --keep-epoch-ends; what is in kept/ stays there"),
-    ("SLOTPRESS_KEEP_BYTES", "nothing: it bounded kept/, to which nothing is added any more"),
+    ("SLOTPRESS_KEEP_SLOT", "use --keep-daily, --keep-weekly or --keep-epoch-ends; archives in kept/ stay there"),
+    ("SLOTPRESS_KEEP_BYTES", "nothing replaces it: it limited kept/, to which nothing is added any more"),
 ];
 
-/// Refuses to run if one of these variables is still set: its user expects archives to be kept that would
+/// Refuses to run if one of these variables is still set. Its user expects that archives are kept which would
 /// be deleted.
 fn refuse_removed_variables() -> Result<()> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     match REMOVED_VARIABLES.iter().find(|(name, _)| is_set(name)) {
         None => Ok(()),
         Some((name, instead)) => {
-            let message = format!("{name} is set, and `publish` has no such setting any more");
-            Err(Error::usage(message).with_hint(format!("unset it, and use instead: {instead}")))
+            let message = format!("{name} is set, but `publish` has no such setting any more");
+            Err(Error::usage(message).with_hint(format!("unset it; {instead}")))
         }
     }
 }
@@ -137,7 +136,7 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     };
     publish(&options, ui, on_event)?;
     if args.once && !has_work {
-        ui.say("nothing to publish: no archive there is newer than what the targets have");
+        ui.say("nothing to publish: no archive is newer than those that the targets have");
     }
     Ok(())
 }
@@ -202,7 +201,7 @@ fn event_text(event: &PublishEvent) -> &'static str {
         PublishEvent::Pinned { .. } => "pinned {name}",
         PublishEvent::Skipped { .. } => "left out {name}: {reason}",
         PublishEvent::Prepared(_) => "ready: {name}, {size_bytes}, state {state}, in {elapsed_seconds}",
-        PublishEvent::Refused { .. } => "NOT PUBLISHED: {name} is damaged: {message}[; it is kept as {kept}]",
+        PublishEvent::Refused { .. } => "NOT PUBLISHED: {name} is damaged: {message}[; the file was moved to {kept}]",
         PublishEvent::Published(_) => "published {name} on {target}: {size_bytes} in {elapsed_seconds}",
         PublishEvent::Pruned { .. } => "removed from {target}: {names}",
         PublishEvent::Failed { .. } => "failed: [{target}: ]{message}[ ({hint})][; next try in {retry_seconds}]",

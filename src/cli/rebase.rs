@@ -17,10 +17,9 @@ use super::ui::Ui;
 
 /// Make an incremental archive of a new state on any older full archive
 ///
-/// A node that still has the old full archive then needs only this one, and Agave and Firedancer
-/// load the two like any other pair. The new archive holds every account that changed, and closes
-/// accounts that the new state no longer has. All archives are verified, and read twice; an archive
-/// at a URL is transferred twice.
+/// A node that still has the old full archive then needs only the new archive. Agave and Firedancer load the two
+/// like any other pair. The new archive holds every account that changed, and closes the accounts that the new
+/// state no longer has. All archives are verified, and read twice; an archive at a URL is transferred twice.
 #[derive(Debug, Args)]
 pub struct RebaseArgs {
     /// The older full archive that nodes still have, or its URL
@@ -58,7 +57,7 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     let mut output = match &args.output {
         Some(output) if output.as_os_str() == "-" => {
             return Err(Error::usage(
-                "rebase cannot write to a pipe: the archive must be checked before it is published",
+                "rebase cannot write to a pipe: the archive must be checked before it gets its final name",
             )
             .with_hint("write it into a directory"));
         }

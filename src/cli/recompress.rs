@@ -17,9 +17,8 @@ use super::values;
 
 /// Recompress an archive: smaller, checked, and with an index
 ///
-/// Reads archives of slotpress, Agave and Firedancer (since September 2026), in one pass. The
-/// result holds the same entries in the same order. If the archive is damaged, or does not match
-/// its name, no output is made.
+/// Reads archives of slotpress, Agave and Firedancer (since September 2026) in one pass. The new archive has the
+/// same entries in the same order. If the archive is damaged, or does not match its name, nothing is written.
 #[derive(Debug, Args)]
 pub struct RecompressArgs {
     /// The archive, or - for standard input. From several archives or a directory of archives,
@@ -56,7 +55,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         return Err(Error::usage("--base-slot is for standard input only: a file has the base slot in its name"));
     }
     if archives.len() > 1 && (args.output.as_os_str() == "-" || args.base.is_some()) {
-        let message = "a full and an incremental archive are recompressed into two archives, in a directory or a store";
+        let message = "a full and an incremental archive become two new archives, which need a directory or a store";
         return Err(Error::usage(message).with_hint("pass a directory or a store as --output, and leave out --base"));
     }
     let new_archive = &args.new_archive;
@@ -71,8 +70,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         options.base_slot = args.base_slot;
         options.base = if number > 0 { Some(&archives[0]) } else { args.base.as_ref() }.map(ArchiveInput::from);
         if number + 1 < archives.len() {
-            // The expected hash and slot are those of both archives together, so only the last run
-            // checks them.
+            // The expected hash and slot are those of both archives together, so only the last run compares them.
             options.check.expect_hash = None;
             options.check.expect_slot = None;
         }

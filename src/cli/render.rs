@@ -1,5 +1,5 @@
-//! Formats a report for the screen: fills templates with the fields of its JSON, each in the unit with
-//! which its name ends.
+//! Formats a report for the screen: fills templates with the fields of the report's JSON. The end of a field's
+//! name is its unit.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::values::{count_of, show_age, show_bytes, show_count, show_duration, show_rate, show_ratio};
 
-/// Formats the rows of a report. A row is a label, a colon and a template. In the template, `{name}`
-/// represents a field, `{a/b}` for a ratio or a rate, and `{a%b}` for a percentage. A part in brackets
-/// is left out if one of its fields is null, 0, false or empty. A row is left out if one of its other
-/// fields is null, or if its text is empty. A count with the name of the row's label has no unit.
+/// Formats the rows of a report. A row is a label, a colon and a template. In the template, `{name}` is a field,
+/// `{a/b}` a ratio or a rate, and `{a%b}` a percentage. A part in brackets is left out if one of its fields is
+/// null, 0, false or empty. A row is left out if one of its other fields is null, or if its text is empty. A
+/// count has no unit if the row's label already names it.
 pub fn fill_rows(report: &Value, rows: &[&str]) -> Vec<String> {
     let rows: Vec<(&str, &str)> = rows.iter().filter_map(|row| row.split_once(": ")).collect();
     let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or_default().max(LABEL_COLUMNS);
@@ -23,7 +23,7 @@ pub fn fill_rows(report: &Value, rows: &[&str]) -> Vec<String> {
     lines
 }
 
-/// Minimum width of labels, so that the parts of a report are aligned.
+/// Minimum width of labels, which aligns the parts of a report.
 pub const LABEL_COLUMNS: usize = 9;
 
 /// Returns the text of a template without a label; `None` if it is left out.
@@ -65,14 +65,14 @@ fn fill_fields(template: &str, report: &Value, label: &str, is_in_brackets: bool
     Some(text)
 }
 
-/// Formats a value in the unit with which its name ends. The unit of a count is what it counts.
+/// Formats a value in the unit at the end of its name. The unit of a count is what it counts.
 fn show_value(name: &str, value: &Value) -> Option<String> {
     let is_age = name.contains("age_") || name.ends_with("_behind");
     let name = name.trim_end_matches("_max").trim_end_matches("_behind");
     let unit = name.rsplit('_').next().unwrap_or(name);
     match value {
         Value::Bool(value) => Some(if *value { "yes" } else { "no" }.to_string()),
-        // Lamports are text in JSON, because they may exceed the numbers that its readers can represent.
+        // Some lamports are strings in JSON, because they may exceed the numbers that its readers can represent.
         Value::String(text) => Some(match (unit, text.parse()) {
             ("lamports", Ok(lamports)) => count_of(lamports, "lamport"),
             _ => text.clone(),

@@ -1,4 +1,4 @@
-//! Runs `slotpress restore`, and prints its report, with the command that starts a validator.
+//! Runs `slotpress restore`, and prints its report and how to start a validator.
 
 use std::path::{Path, PathBuf};
 
@@ -18,9 +18,9 @@ use super::values::quote_for_shell;
 
 /// Restore archives into a ledger from which a validator starts
 ///
-/// Reads full and incremental archives of slotpress, Agave, zstd and pzstd, and those of Firedancer
-/// that Agave loads. The ledger looks complete only after everything is checked and on disk. A run
-/// that fails or is interrupted leaves nothing behind but the lock file.
+/// Reads full and incremental archives of slotpress and Agave, also if zstd or pzstd recompressed them, and those
+/// of Firedancer that Agave loads. The ledger looks complete only after everything has been checked and is on
+/// disk. A run that fails or is interrupted leaves behind only the lock file.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// A full archive, or a full and an incremental one; - is standard input. From more archives or a
@@ -60,20 +60,19 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         "elapsed: {elapsed_seconds} at {output_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}";
     ui.print_part("", &report, &[elapsed]);
     if !options.target.paths.ledger.join("genesis.bin").exists() {
-        ui.say("  genesis.bin is not there yet: copy it, or let the validator fetch it");
+        ui.say("  the ledger has no genesis.bin yet: copy it, or let the validator fetch it");
     }
     say_how_to_start(&report, &options.target, ui);
     if options.target.check.expect_hash.is_none() && options.expect_roots.is_empty() {
         ui.warn(
-            "nobody confirmed this state: slot and hash are what the archive says; --expect-hash compares them with what \
-             a node that you trust advertises",
+            "nobody confirmed this state: slot and hash are only what the archive claims. Compare the hash with one \
+             from a node that you trust: --expect-hash",
         );
     }
     Ok(())
 }
 
-/// Makes the error for a directory that was given instead of an archive, with a hint on what to do
-/// with it.
+/// Makes the error for a directory in place of an archive. Its hint says what can be done with the directory.
 fn directory_error(dir: &Path) -> Error {
     let word = quote_for_shell(dir);
     let hint = if dir.join("snapshots").is_dir() {
@@ -98,7 +97,7 @@ const REPORT_ROWS: &[&str] = &[
     COMPLETE_ROW,
 ];
 
-/// Prints what to delete, and how to start a validator on the ledger, as lines to paste.
+/// Prints how to delete the old state, and how to start a validator on the ledger, as lines to paste.
 pub fn say_how_to_start(report: &RestoreReport, target: &TargetOptions, ui: &Ui) {
     if !report.replaced.is_empty() {
         let dirs = report.replaced.iter().map(|dir| quote_for_shell(dir));
@@ -109,7 +108,7 @@ pub fn say_how_to_start(report: &RestoreReport, target: &TargetOptions, ui: &Ui)
     // Firedancer builds its own accounts database from the archives, and ignores the rest of the
     // ledger. These are the keys of its default.toml (src/app/firedancer/config/default.toml).
     let genesis = make_absolute(&target.paths.ledger.join("genesis.bin"));
-    ui.say("Start Firedancer, which reads the archives, with this in its TOML:\n  [paths]");
+    ui.say("Start Firedancer, which reads the archives, with this in its TOML file:\n  [paths]");
     let snapshots = make_absolute(target.paths.snapshots_dir());
     ui.say(&format!("  snapshots = {}", quote_for_toml(&snapshots)));
     if genesis.exists() {

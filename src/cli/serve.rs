@@ -17,8 +17,8 @@ use super::values;
 
 /// Serve archives to nodes, browsers and other programs
 ///
-/// DIR is the directory to which a validator writes its archives; its subdirectory `remote` is served
-/// too. Only archives are served, and new ones as soon as they appear. A page for people is at /, a
+/// DIR is the directory to which a validator writes its archives; its subdirectory `remote` is served too. Only
+/// archives and the genesis archive are served, and new ones within a second. A page for people is at /, and a
 /// list for programs at /api/v1/archives.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
@@ -26,55 +26,54 @@ pub struct ServeArgs {
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
     /// Address to listen on: 0.0.0.0:8890 or `[::]:8890` to accept connections from everywhere
-    #[arg(long, value_name = "ADDR", value_parser = values::parse_address, default_value = "127.0.0.1:8890")]
+    #[arg(long, env, value_name = "ADDR", value_parser = values::parse_address, default_value = "127.0.0.1:8890")]
     listen: SocketAddr,
     /// Limit sending to this many bytes per second, for all clients together
-    #[arg(long, value_name = "SIZE", value_parser = parse_max_rate)]
+    #[arg(long, env, value_name = "SIZE", value_parser = parse_max_rate)]
     max_rate: Option<u64>,
     /// Limit sending to this many bytes per second, for each client address
-    #[arg(long, value_name = "SIZE", value_parser = parse_max_rate)]
+    #[arg(long, env, value_name = "SIZE", value_parser = parse_max_rate)]
     max_rate_per_client: Option<u64>,
-    /// Address of a proxy whose X-Forwarded-For names the client, so that limits and the log apply to
-    /// clients and not to the proxy; may be given more than once
-    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    /// Address of a proxy whose X-Forwarded-For names the client, so that limits and the log apply to the client
+    /// and not to the proxy; may be given more than once
+    #[arg(long, env, value_name = "ADDR", value_delimiter = ',')]
     trusted_proxy: Vec<IpAddr>,
     /// Log every request, not only refusals, errors and whole transfers
     #[arg(long)]
     access_log: bool,
     /// Maximum number of connections
-    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_DEFAULT, value_parser = parse_connections)]
+    #[arg(long, env, value_name = "N", default_value_t = CONNECTIONS_DEFAULT, value_parser = parse_connections)]
     max_connections: usize,
     /// Maximum number of connections of each client address
-    #[arg(long, value_name = "N", default_value_t = CLIENT_CONNECTIONS_DEFAULT, value_parser = parse_connections)]
+    #[arg(long, env, value_name = "N", default_value_t = CLIENT_CONNECTIONS_DEFAULT, value_parser = parse_connections)]
     max_connections_per_client: usize,
     /// TLS certificate chain (PEM); read again when it changes
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, env, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// Private key of the certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, env, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Address of the Prometheus metrics, at /metrics
-    #[arg(long, value_name = "ADDR", value_parser = values::parse_address)]
+    #[arg(long, env, value_name = "ADDR", value_parser = values::parse_address)]
     metrics: Option<SocketAddr>,
     /// Time for which running transfers may continue after SIGTERM or Ctrl-C
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::parse_duration)]
+    #[arg(long, env, value_name = "TIME", default_value = "60s", value_parser = values::parse_duration)]
     grace: Duration,
-    /// Close connections that send no complete request within this time
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_timeout)]
+    /// Close a connection if no complete request arrives within this time
+    #[arg(long, env, value_name = "TIME", default_value = "15s", value_parser = parse_timeout)]
     head_timeout: Duration,
-    /// Close connections whose client does not receive the next piece of up to 512 KiB within this
-    /// time
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_timeout)]
+    /// Close a connection if the client does not receive the next piece of up to 512 KiB within this time
+    #[arg(long, env, value_name = "TIME", default_value = "60s", value_parser = parse_timeout)]
     stall_timeout: Duration,
     /// Server threads [default: all cores that the process may use, at most 8]
-    #[arg(long, value_name = "N", value_parser = values::parse_threads, help_heading = "Resource use")]
+    #[arg(long, env, value_name = "N", value_parser = values::parse_threads, help_heading = "Resource use")]
     threads: Option<usize>,
     #[command(flatten)]
     priority: PriorityArgs,
 }
 
 fn parse_connections(text: &str) -> std::result::Result<usize, String> {
-    /// Bounds the memory: at 64 KiB per connection, it is about 61 GiB.
+    /// Larger numbers are typing errors: a million slow connections would use about 150 GiB of memory.
     const CONNECTIONS_MAX: usize = 1_000_000;
     let message = format!("must be 1 to {CONNECTIONS_MAX}");
     values::parse_in_range(text, 1..=CONNECTIONS_MAX, &message)
@@ -91,12 +90,12 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     let io_hint = args.priority.apply(ui);
     for (flag, rate) in [("--max-rate", args.max_rate), ("--max-rate-per-client", args.max_rate_per_client)] {
         if rate.is_some_and(|rate| rate < FIREDANCER_RATE_MIN) {
-            ui.warn(&format!("{flag} is below 10 MiB/s: Firedancer gives up on a server that is slower"));
+            ui.warn(&format!("{flag} is below 10 MiB/s, and Firedancer gives up on slower servers"));
         }
     }
     // clap's `requires` cannot check this if one of the two flags is set in the environment.
     if args.tls_cert.is_some() != args.tls_key.is_some() {
-        return Err(Error::usage("--tls-cert and --tls-key belong together"));
+        return Err(Error::usage("--tls-cert and --tls-key need each other"));
     }
     let cert_and_key = args.tls_cert.clone().zip(args.tls_key.clone());
     let tls = cert_and_key.map(|(cert, key)| TlsFiles { cert, key });
@@ -152,8 +151,8 @@ fn print_event(event: &ServeEvent, scheme: &str, logs_all_requests: bool, ui: &U
     }
 }
 
-/// Returns the log text of a finished transfer. It contains nothing that a client chose: names are
-/// those of archives, addresses are numbers.
+/// Returns the log text of a finished transfer. No part of the text is chosen by a client: names are names of
+/// archives, and addresses are numbers.
 fn transfer_text(finished: &TransferReport) -> String {
     let part = match (finished.is_whole, finished.requests) {
         (true, _) => "",

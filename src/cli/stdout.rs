@@ -1,5 +1,4 @@
-//! Standard output. Every line is flushed: a full disk is reported at once, and not ignored at the
-//! end.
+//! Standard output. Every line is flushed, so a full disk is reported at once, and not ignored at the end.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -14,8 +13,8 @@ use super::ui::Ui;
 /// True if the program was started with standard output closed (`>&-`).
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// The loader calls this before the standard library starts. The library opens `/dev/null` in place
-/// of a closed standard output, and writing to `/dev/null` would seem to succeed.
+/// The loader calls this function before the standard library starts. The library opens `/dev/null` in place of
+/// a closed standard output, so writing would seem to succeed.
 #[cfg(target_os = "linux")]
 #[used]
 // SAFETY: the loader calls every pointer in this section; the function uses none of the arguments
@@ -48,7 +47,7 @@ pub fn write_error(error: &io::Error) -> Error {
     Error::io("write", Path::new("standard output"), error)
 }
 
-/// Standard output for rows. A reader may close it when it has read enough rows.
+/// Standard output for rows, which a reader may close when it has read enough of them.
 #[cfg(feature = "export")]
 pub struct RowOutput<'a> {
     writer: InterruptibleWriter<'a>,

@@ -25,10 +25,10 @@ use super::ui::Ui;
 #[command(next_help_heading = "Stores")]
 pub struct StoreArgs {
     /// The service that holds the buckets of s3:// URLs [default: AWS_ENDPOINT_URL, or AWS]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, env, value_name = "URL")]
     endpoint: Option<String>,
-    /// The region of the buckets [default: AWS_REGION, or that of the profile, or us-east-1]
-    #[arg(long, value_name = "NAME")]
+    /// The region of the buckets [default: AWS_REGION, AWS_DEFAULT_REGION, that of the profile, or us-east-1]
+    #[arg(long, env, value_name = "NAME")]
     region: Option<String>,
     /// Read public buckets without credentials
     #[arg(long)]
@@ -44,12 +44,11 @@ impl StoreArgs {
     }
 }
 
-/// Opens the store that a target names; returns `None` if the target is a path. An upload may use
-/// at most half of `memory_bytes`.
+/// Opens the store that a target names; returns `None` if the target is a path. An upload may use at most half
+/// of `memory_bytes`.
 ///
 /// # Errors
-/// If the URL is not that of a store, or the endpoint or the credentials in the environment are
-/// invalid.
+/// If the URL does not name a store, or if the endpoint or the credentials in the environment are invalid.
 pub fn open_store(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Option<Store>> {
     let Some(text) = super::list::as_url(target) else { return Ok(None) };
     let mut options = StoreOptions::default().s3(args.stores.s3());
@@ -64,7 +63,7 @@ pub fn read_index(store: &Store, ui: &Ui) -> Result<Option<SmallFile>> {
     if let Target::Dir(dir) = store.target()
         && std::fs::symlink_metadata(dir.join(path)).is_err_and(|error| error.kind() == ErrorKind::NotADirectory)
     {
-        // A file has the name of a directory above it.
+        // One of the directories in the path is a file, so the target has no index.
         return Ok(None);
     }
     let (dirs, name) = path.rsplit_once('/').unwrap_or_default();
@@ -76,16 +75,15 @@ pub fn read_index(store: &Store, ui: &Ui) -> Result<Option<SmallFile>> {
     dir.get_small_file(name, LIST_BYTES_MAX, ui)
 }
 
-/// Tells whether the times in bank files are read, which costs further requests.
+/// Tells whether the times in bank files are read, which needs more requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BankTimes {
     Read,
     LeaveOut,
 }
 
-/// Lists the archives of a store. A few small requests for each incremental archive tell whether
-/// `rebase` made it. With [`BankTimes::Read`], a few more for each archive read the front of its bank
-/// file.
+/// Lists the archives of a store. A few small requests for each incremental archive tell whether `rebase` made
+/// it. With [`BankTimes::Read`], a few requests for each archive read the front of its bank file.
 pub fn read_catalog(store: &Store, times: BankTimes, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
     let dir = store.target().to_string();
     let client = Client::new(&args.options())?;
@@ -100,7 +98,7 @@ pub fn read_catalog(store: &Store, times: BankTimes, args: &ConnectionArgs, ui: 
         if times == BankTimes::Read || !archive.is_full() {
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;
             let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag())).ok();
-            // An archive that cannot be read is treated as a validator's, so its full archive is kept.
+            // An archive that cannot be read is treated as one that a validator made, so its full archive is kept.
             archive.hashes = source.as_ref().and_then(|source| judge_source(source).ok()?);
             if times == BankTimes::Read
                 && let Some(bank) = source.and_then(|source| read_bank(source, &archive.name))

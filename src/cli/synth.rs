@@ -15,12 +15,12 @@ use super::values::{self, Choice};
 
 /// Make a synthetic ledger for practice and measurements
 ///
-/// All commands work on it, and Agave and Firedancer load it: files, lists, hashes, names, sysvars
-/// and genesis.bin are valid. A validator cannot follow a cluster from it, because its blocks and
-/// votes are made up.
+/// All commands work on the ledger, and Agave and Firedancer load it: its files, lists, hashes, names, sysvars
+/// and genesis.bin are valid. But a validator cannot follow a cluster from it, because its blocks and votes are
+/// made up.
 #[derive(Debug, Args)]
 pub struct SynthArgs {
-    /// The directory for the ledger; must be empty or not exist
+    /// The directory for the ledger; it must be empty or not exist
     out_dir: PathBuf,
     /// Approximate size of the account storages
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
@@ -28,8 +28,8 @@ pub struct SynthArgs {
     /// Random seed: with the same seed and sizes, the ledger has the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Also make a newer state with about this many bytes of newer storages; the older one is put
-    /// in OUT_DIR/at-full
+    /// Also make a newer state with about this many bytes of newer storages; the older state is then in
+    /// OUT_DIR/at-full
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     incremental: Option<u64>,
     /// The version of Agave whose disk layout to use
@@ -73,8 +73,8 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         let row = "slot: {slot}, {accounts}, {storages}, {storage_bytes}";
         ui.print_report("synth", &state.path.escaped(), &fields, &[row]);
     }
-    let made = "Made in {elapsed_seconds}. Validators load it, but cannot follow a cluster from it: its blocks and votes \
-                are made up.";
+    let made = "Made in {elapsed_seconds}. Validators load this ledger, but cannot follow a cluster from it: its blocks \
+                and votes are made up.";
     ui.say_filled(&report, made);
     Ok(())
 }

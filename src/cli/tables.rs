@@ -1,5 +1,5 @@
-//! Tables: a column has a heading for people, a name for programs, or both, so that terminal, page, CSV
-//! and JSON show the same values. Also the width of the terminal.
+//! Tables, and the width of the terminal. A column has a heading for people, a name for programs, or both, so
+//! terminal, page, CSV and JSON show the same values.
 
 use std::borrow::Cow;
 use std::os::fd::AsFd;
@@ -19,8 +19,7 @@ pub fn progress_columns() -> usize {
     terminal_columns(std::io::stderr()).unwrap_or(COLUMNS_DEFAULT)
 }
 
-/// Returns the width of the terminal on stdout, but at most 80 columns, because longer lines are hard to
-/// read.
+/// Returns the width of the terminal on stdout, but at most 80 columns, because longer lines are hard to read.
 pub fn result_columns() -> usize {
     terminal_columns(std::io::stdout()).unwrap_or(COLUMNS_DEFAULT).min(COLUMNS_DEFAULT)
 }
@@ -31,7 +30,7 @@ fn terminal_columns(terminal: impl AsFd) -> Option<usize> {
 }
 
 pub fn wrap(sentence: &str, columns: usize) -> Vec<String> {
-    // A flag that is broken into two lines could not be pasted.
+    // A flag that continues on the next line could not be pasted.
     let options = Options::new(columns).break_words(false).word_splitter(WordSplitter::NoHyphenation);
     textwrap::wrap(sentence, options).into_iter().map(Cow::into_owned).collect()
 }
@@ -41,12 +40,12 @@ pub enum Unit {
     Text,
     Count,
     Bytes,
-    /// A percentage without its sign, which the heading has.
+    /// A percentage without the sign, which is in the heading.
     Percent,
     Integer,
-    /// Three decimals below 10, three significant digits above.
+    /// Three decimals below 10, otherwise three significant digits.
     Ratio,
-    /// Bytes per second, shown in MiB/s; the heading names the unit.
+    /// Bytes per second, shown as a number of MiB/s; the heading names the unit.
     Rate,
     Time,
     Age,
@@ -100,14 +99,14 @@ pub struct Table {
     pub title: String,
     pub notes: Vec<String>,
     pub best_row: Option<usize>,
-    /// Indices of visible columns that a narrow terminal leaves out, the first one first.
+    /// Indices of visible columns that a narrow terminal leaves out, in the order in which they are left out.
     pub optional_columns: &'static [usize],
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Value>>,
 }
 
-/// Makes a table with a row for each item. `add_column` adds a column for people and programs,
-/// `add_visible` a column for people only, `add_data` a column for programs only.
+/// Makes a table with a row for each item. `add_column` adds a column for people and programs, `add_visible` one
+/// only for people, and `add_data` one only for programs.
 pub struct TableBuilder<'a, R> {
     items: Vec<&'a R>,
     table: Table,
@@ -184,8 +183,8 @@ impl Table {
             lines.push("(a wider terminal shows more columns)".to_string());
         }
         let mut grid = self.build_grid(&self.optional_columns[..hidden_count]);
-        // If it still does not fit, cells are broken into several lines. The padding of the last
-        // column is cut off.
+        // If the table still does not fit, cells are broken into several lines. `trim_lines` removes the
+        // padding of the last column, so the table may be wider by that padding.
         grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + self.gap_columns());
         lines.extend(trim_lines(&grid));
         for note in &self.notes {
@@ -194,18 +193,14 @@ impl Table {
         lines
     }
 
-    /// Returns the number of blanks between columns: one in wide tables, which have optional columns.
+    /// Returns the number of spaces between columns: one in wide tables, which have optional columns.
     fn gap_columns(&self) -> u16 {
         if self.optional_columns.is_empty() { 2 } else { 1 }
     }
 
     fn build_grid(&self, hidden: &[usize]) -> comfy_table::Table {
-        let mut columns: Vec<(usize, &Column)> = Vec::new();
-        for (number, column) in self.visible_columns().enumerate() {
-            if !hidden.contains(&number) {
-                columns.push(column);
-            }
-        }
+        let visible = self.visible_columns().enumerate().filter(|(number, _)| !hidden.contains(number));
+        let columns: Vec<(usize, &Column)> = visible.map(|(_, column)| column).collect();
         let mut grid = comfy_table::Table::new();
         grid.load_style(NOTHING).set_header(columns.iter().map(|(_, column)| &column.heading));
         for row in &self.rows {
@@ -226,8 +221,7 @@ impl Table {
         self.columns.iter().enumerate().filter(|(_, column)| !column.heading.is_empty())
     }
 
-    /// Returns the values for the page's template: headings, and rows of cells with their sort
-    /// keys.
+    /// Returns the values for the page's template: headings, and rows of cells with their sort keys.
     pub fn to_page_json(&self) -> Value {
         let keys: Vec<Vec<Value>> = self.visible_columns().map(|(index, _)| self.sort_keys(index)).collect();
         let mut rows = Vec::new();
@@ -242,8 +236,8 @@ impl Table {
         json!({ "id": self.id, "title": self.title, "notes": self.notes, "headings": headings, "rows": rows })
     }
 
-    /// Returns the sort keys of a column: numbers (a trailing `*` is ignored), or for text the
-    /// order of the rows. Unknown values come last.
+    /// Returns the sort keys of a column: its numbers (without a trailing `*`), or for text the order of the
+    /// rows. The page sorts unknown values last.
     fn sort_keys(&self, column: usize) -> Vec<Value> {
         let key = |value: &Value| match value {
             Value::String(text) => text.trim_end_matches('*').parse::<f64>().ok().map(Value::from),
@@ -269,7 +263,7 @@ impl Serialize for JsonLine {
 }
 
 impl JsonLine {
-    /// Flattens nested objects: the name of a field is prefixed with the name of its object.
+    /// Flattens nested objects: the name of the object becomes a prefix of its fields' names.
     pub fn flatten(self) -> Vec<(String, String)> {
         let mut flat = Vec::new();
         for (name, value) in self.0 {

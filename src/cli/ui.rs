@@ -1,5 +1,5 @@
-//! The terminal. Results go to stdout; progress, warnings and errors to stderr. All output of
-//! commands goes through [`Ui`].
+//! The terminal. [`Ui`] prints everything that commands print: results to stdout; progress, warnings and errors
+//! to stderr.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -30,7 +30,7 @@ use super::{ScreenArgs, hints, stdout};
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of warnings remembered, to show each only once.
+/// Maximum number of warnings that are remembered, so that each is shown only once.
 const SHOWN_WARNINGS_MAX: usize = 1000;
 
 /// Severity of a log line, as syslog and journald number it.
@@ -46,19 +46,18 @@ pub struct Ui {
     args: ScreenArgs,
     has_color: bool,
     has_bar: bool,
-    /// Time between lines of progress, if they are wanted.
+    /// Time between lines of progress; `None` if progress is a bar or not shown.
     line_interval: Option<Duration>,
     /// True if stderr goes to journald, which reads the severity from a prefix of each line such as
     /// `<4>`.
     is_journal: bool,
     is_stdout_data: AtomicBool,
-    has_print_failed: AtomicBool,
-    /// First failure to print results. A pipe closed by the reader is not one.
-    print_error: Mutex<Option<Error>>,
+    /// Error that ended the printing of results.
+    print_error: Mutex<Option<io::Error>>,
     interrupted: Arc<AtomicBool>,
     shown_warnings: Mutex<BTreeSet<String>>,
     meter: Arc<Meter>,
-    /// Printed once, when the work first sees that the user interrupted it.
+    /// Message to print once, when the work notices that the user interrupted it.
     interrupt_message: Mutex<Option<&'static str>>,
     bar: Mutex<Option<ProgressBar>>,
     /// Time at which the next progress line is due, in milliseconds since the stage began.
@@ -66,8 +65,8 @@ pub struct Ui {
 }
 
 impl Ui {
-    /// Prepares the terminal and registers the signals that interrupt the run. A second such signal
-    /// ends the program at once, with exit code 130.
+    /// Prepares the terminal, and registers the signals that interrupt the run. A second signal ends the program
+    /// at once, with exit code 130.
     pub(super) fn new(args: ScreenArgs, interrupt_message: Option<&'static str>) -> Result<Self> {
         let interrupted = Arc::default();
         watch_signals(&interrupted).map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
@@ -86,14 +85,14 @@ impl Ui {
         })
     }
 
-    /// Prints a report: as an object with `--json`, otherwise its head and rows.
+    /// Prints a report: as an object with `--json`, otherwise as its head and rows.
     pub fn print_report(&self, kind: &str, head: &str, report: &impl Serialize, rows: &[&str]) {
         self.print_object(kind, report);
         self.print_part(head, report, rows);
     }
 
-    /// Prints the head of a report, such as the path of a new archive, and its rows. With `-q`, prints
-    /// only the head.
+    /// Prints the head of a report, such as the path of a new archive, and its rows. With `-q`, prints only the
+    /// head; with `--json`, nothing.
     pub fn print_part(&self, head: &str, part: &impl Serialize, rows: &[&str]) {
         self.print_quiet(head);
         self.say(head);
@@ -105,27 +104,26 @@ impl Ui {
         }
     }
 
-    /// Prints one of many items: as an object with `--json`, as `quiet_line` with `-q`, otherwise as
-    /// `line`.
+    /// Prints one of many items: as an object with `--json`, as `quiet_line` with `-q`, otherwise as `line`.
     pub fn print_item(&self, kind: &str, item: &impl Serialize, quiet_line: &str, line: &str) {
         self.print_object(kind, item);
         self.print_quiet(quiet_line);
         self.say(line);
     }
 
-    /// Prints an object, with `--json` only.
+    /// Prints an object, but only with `--json`.
     pub fn print_object(&self, kind: &str, object: &impl Serialize) {
         self.print_json(&add_type(kind, object));
     }
 
-    /// Prints a line with `-q` only, unless it is empty.
+    /// Prints a line, unless it is empty, but only with `-q`.
     pub fn print_quiet(&self, line: &str) {
         if self.args.quiet && !self.args.json && !line.is_empty() {
             self.print(line);
         }
     }
 
-    /// Prints a line for people, neither with `--json` nor with `-q`, unless it is empty.
+    /// Prints a line for people, unless it is empty. Prints nothing with `--json` or `-q`.
     pub fn say(&self, line: &str) {
         if self.is_text() && !line.is_empty() {
             self.print(line);
@@ -136,12 +134,12 @@ impl Ui {
         self.say(&table.lines(result_columns()).join("\n"));
     }
 
-    /// Prints a row with a literal text, for people.
+    /// Prints a row whose text is not a template, for people.
     pub fn print_row(&self, label: &str, text: &str) {
         self.say(&format!("  {label:LABEL_COLUMNS$}  {text}"));
     }
 
-    /// Prints a sentence for people, with fields of a report.
+    /// Prints a sentence for people. The template's fields are those of the report.
     pub fn say_filled(&self, report: &impl Serialize, template: &str) {
         let report = serde_json::to_value(report).unwrap_or_default();
         self.say(&render::fill(template, &report).unwrap_or_default());
@@ -151,25 +149,26 @@ impl Ui {
         !self.args.json && !self.args.quiet
     }
 
-    /// Prints a line of results. Ignores a closed pipe; [`Ui::finish`] returns any other error.
+    /// Prints a line of results, unless printing has failed before.
     pub fn print(&self, line: &str) {
         self.end_stage();
         let line = escape_lines(line);
         if self.is_stdout_data.load(Relaxed) {
-            self.write_to_stderr(LogLevel::Info, &line);
-        } else if !self.has_print_failed.load(Relaxed)
-            && let Err(error) = stdout::print(&line)
-        {
-            self.has_print_failed.store(true, Relaxed);
-            if error.kind() != ErrorKind::BrokenPipe {
-                self.print_error.lock().get_or_insert(stdout::write_error(&error));
-            }
+            return self.write_to_stderr(LogLevel::Info, &line);
+        }
+        let mut print_error = self.print_error.lock();
+        if print_error.is_none() {
+            *print_error = stdout::print(&line).err();
         }
     }
 
+    /// Ends the output. Fails if results could not be printed, but not because the reader closed the pipe.
     pub fn finish(&self) -> Result<()> {
         self.end_stage();
-        self.print_error.lock().take().map_or(Ok(()), Err)
+        match self.print_error.lock().take() {
+            Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(stdout::write_error(&error)),
+            _ => Ok(()),
+        }
     }
 
     /// Reserves stdout for data: results go to stderr from now on.
@@ -177,7 +176,7 @@ impl Ui {
         self.is_stdout_data.store(true, Relaxed);
     }
 
-    /// Prints a value that contains its own `type`, with `--json` only.
+    /// Prints an object that already has a `type`, but only with `--json`.
     pub fn print_json(&self, value: &impl Serialize) {
         if self.args.json {
             self.print(&json(value));
@@ -189,8 +188,8 @@ impl Ui {
         self.interrupted.clone()
     }
 
-    /// Logs an event of a service with its time: as an object with `--json`, unless `kind` is empty,
-    /// otherwise as a line.
+    /// Logs an event of a service with its time: with `--json` as an object, unless `kind` is empty, otherwise as
+    /// a line.
     pub fn log_event(&self, kind: &str, level: LogLevel, event: &impl Serialize, template: &str) {
         let time = time_now();
         if !self.args.json {
@@ -246,7 +245,10 @@ impl Ui {
             let lines = text.lines().map(|line| format!("<{}>{line}", level as u8));
             text = lines.collect::<Vec<_>>().join("\n");
         }
-        let write = || drop(writeln!(std::io::stderr().lock(), "{text}"));
+        let write = || {
+            // If this fails, there is nowhere left to report that.
+            let _ = writeln!(std::io::stderr().lock(), "{text}");
+        };
         let bar = self.bar.lock().clone();
         match bar {
             Some(bar) => bar.suspend(write),
@@ -265,19 +267,18 @@ impl Ui {
         let meter = self.meter.clone();
         let interrupted = self.interrupted.clone();
         let line = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
-            // After an interruption, a message is in place of the bar.
+            // After an interruption, a message takes the place of the bar.
             let line =
                 if interrupted.load(Relaxed) { String::new() } else { meter.read().bar_line(progress_columns()) };
             // Writing to a string cannot fail.
             let _ = to.write_str(&line);
         };
-        // Keep the cursor before the edge: a `^C` that the terminal echoes there would start a new
-        // line, and the bar could not be cleared any more.
+        // Keep the cursor away from the edge: a `^C` that the terminal echoes there would start a new line, and
+        // the bar could not be cleared any more.
         let style = BarStyle::with_template("{line}   \x1b[3D").unwrap_or_else(|_| BarStyle::default_bar());
         let bar = ProgressBar::new_spinner().with_style(style.with_key("line", line));
         bar.set_draw_target(ProgressDrawTarget::stderr());
-        // If no thread can be started for redrawing, the bar is redrawn only when bytes are
-        // reported.
+        // If no thread can be started for redrawing, the bar is redrawn only when bytes are reported.
         if std::thread::Builder::new().spawn(|| ()).is_ok_and(|thread| thread.join().is_ok()) {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
@@ -286,17 +287,17 @@ impl Ui {
 }
 
 fn watch_signals(interrupted: &Arc<AtomicBool>) -> io::Result<()> {
-    // signal_hook installs the handler at the first registration, and runs actions in the order of
-    // registration. A signal between two registrations must not be lost, so the first action sets the
-    // stop flag. `repeated` is set last: only a later signal finds it set, and ends the program.
+    // signal_hook installs the handler at the first registration, and runs actions in the order of registration.
+    // A signal between two registrations must not be lost, so the first action sets the stop flag. The last
+    // action sets `repeated`, so only a later signal finds it set and ends the program.
     let repeated = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register(signal, interrupted.clone())?;
         flag::register_conditional_shutdown(signal, 130, repeated.clone())?;
         flag::register(signal, repeated.clone())?;
     }
-    // With a handler for SIGXFSZ, writing beyond the file size limit of the process returns an error
-    // instead of killing the process. Ignoring the signal instead would be inherited by child processes.
+    // With a handler for SIGXFSZ, writing beyond the file size limit of the process returns an error instead of
+    // killing the process. If the signal were ignored instead, child processes would inherit that.
     flag::register(SIGXFSZ, Arc::default())?;
     Ok(())
 }
@@ -356,7 +357,7 @@ impl Ui {
         let elapsed_ms = self.meter.stage_elapsed().as_millis() as u64;
         if elapsed_ms >= self.next_line_ms.load(Relaxed) {
             self.next_line_ms.store(elapsed_ms + interval.as_millis() as u64, Relaxed);
-            // Printing looks for a bar, and takes the lock.
+            // `write_to_stderr` locks the bar too.
             drop(bar);
             let reading = self.meter.read();
             if self.args.json {

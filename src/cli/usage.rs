@@ -1,5 +1,4 @@
-//! Prints errors of the command line. With `--json`, clap's message becomes one JSON object, like
-//! every other error.
+//! Prints errors in the command line. With `--json`, clap's message becomes a JSON object, like any other error.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -17,12 +16,12 @@ pub fn escape_arguments(arguments: &[OsString]) -> Vec<OsString> {
     arguments.iter().map(|argument| escape(argument).into()).collect()
 }
 
-/// Prints clap's result: help and version unchanged, errors as text or JSON. `variable` is the
-/// environment variable that set the refused value.
+/// Prints clap's result: help and version unchanged, errors as text or JSON. `variable` is the environment
+/// variable whose value clap refused.
 pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
     let variable = variable.map(|name| format!("the value comes from {name} in the environment"));
     let hint = variable.or_else(|| explain_missing_export(error));
-    // clap has refused the arguments, so they are searched as text.
+    // clap has refused the arguments, so `--json` is searched in their text.
     let wants_json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
     if !error.use_stderr() || !wants_json {
         error.print().and_then(|()| io::stdout().flush())?;

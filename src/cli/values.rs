@@ -37,7 +37,7 @@ pub fn choice_parser<T: Clone + Send + Sync + 'static>(
 /// Maximum length of a list in a file: enough for 10 million addresses.
 const LIST_BYTES_MAX: u64 = 512 << 20;
 
-/// Reads a list in a file: one item a line, `#` begins a comment.
+/// Reads the list in a file: one item per line; `#` begins a comment.
 ///
 /// # Errors
 /// If an item cannot be parsed, or there is none.
@@ -57,14 +57,14 @@ pub fn read_list<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, E
     }
     if items.is_empty() {
         return Err(
-            Error::usage(format!("{} lists no {item}", path.escaped())).with_hint(format!("write one {item} a line"))
+            Error::usage(format!("{} lists no {item}", path.escaped())).with_hint(format!("write one {item} per line"))
         );
     }
     Ok(items)
 }
 
-/// Parses a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on are powers of 1024, `kB` and
-/// so on powers of 1000.
+/// Parses a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on are powers of 1024; `kB` and so on are
+/// powers of 1000.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse_size::Config::new()
         .with_default_factor(1)
@@ -72,7 +72,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .map_err(|_| "sizes look like 8MiB, 512KiB, 4GiB".to_string())
 }
 
-/// Completes a single letter to a binary unit, as `dd`, `split` and `du` read it: `8M` is 8 MiB.
+/// Completes a single letter to a binary unit, as `dd`, `split` and `du` do: `8M` is 8 MiB.
 fn complete_unit(text: &str) -> String {
     match text.trim().char_indices().last() {
         Some((index, unit)) if "kKmMgGtT".contains(unit) && index > 0 => format!("{}iB", text.trim()),
@@ -82,7 +82,7 @@ fn complete_unit(text: &str) -> String {
 
 /// Parses a duration: `24h`, `7d`, `90s`, `15min`, `500ms`. A number without a unit is seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    /// About a hundred years; larger values are typing errors.
+    /// About a hundred years. Larger values are typing errors.
     const SECONDS_MAX: f64 = 3.2e9;
     let text = text.trim();
     let unit_at = text.find(|char: char| char != '.' && !char.is_ascii_digit()).unwrap_or(text.len());
@@ -116,7 +116,7 @@ pub fn parse_in_range<T: FromStr + PartialOrd>(
 pub fn parse_zstd_level(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(level) if is_zstd_level(level) => Ok(level),
-        _ => Err(format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for speed")),
+        _ => Err(format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1, which are faster")),
     }
 }
 
@@ -125,7 +125,7 @@ pub fn time_now() -> String {
     humantime::format_rfc3339_seconds(clock::now()).to_string()
 }
 
-/// Parses an IP address with a port, and suggests one if only a port is given.
+/// Parses an IP address with a port. If only a port is given, the error suggests addresses.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| match text.trim_start_matches(':').parse::<u16>() {
         Ok(port) => format!("an address and a port are needed: 127.0.0.1:{port}, or 0.0.0.0:{port} for everywhere"),
@@ -152,12 +152,12 @@ pub fn parse_owner(text: &str) -> Result<Address, String> {
     match find_owner(text) {
         Some(owner) => Ok(owner),
         None => parse_pubkey(text)
-            .map_err(|error| format!("{error}, and no program that --by-owner names is called {text}")),
+            .map_err(|error| format!("{error}, and `inspect --by-owner` does not know a program {text}")),
     }
 }
 
-/// Refuses a directory inside a ledger (its snapshots, or one bank snapshot) in place of the
-/// ledger, and names the right one in the hint.
+/// Refuses a directory inside a ledger (all bank snapshots, or one of them) in place of the ledger. The hint
+/// names the ledger.
 pub fn check_ledger(path: &Path) -> Result<(), Error> {
     let is_snapshots = |path: &Path| path.file_name().is_some_and(|name| name == "snapshots");
     if !path.is_dir() || path.join("snapshots").exists() {
@@ -178,7 +178,7 @@ pub fn check_ledger(path: &Path) -> Result<(), Error> {
         .with_hint(format!("pass the ledger directory: {ledger}{slot_flag}")))
 }
 
-/// Quotes a path for pasting into a shell. Control characters are escaped in bash's `$'…'` syntax.
+/// Quotes a path for pasting into a shell. Escapes control characters in the shell's `$'…'` syntax.
 pub fn quote_for_shell(path: &Path) -> String {
     let text = path.to_string_lossy();
     if text.contains(char::is_control) {

@@ -1,5 +1,4 @@
-//! Runs `slotpress verify` on an archive, a pair, a ledger or a catalog of archives, and prints its
-//! report.
+//! Runs `slotpress verify` on an archive, a pair, a ledger or a catalog, and prints its report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,23 +24,23 @@ use super::{render, values};
 
 /// Verify an archive, a pair of archives, a ledger, a directory or a server
 ///
-/// A pair is a full and an incremental archive. In a directory or on a server, every archive is verified.
-/// Recomputes capitalization and lattice hash over all accounts, and lists everything that is
-/// wrong, with its place. Nothing is unpacked. An archive cannot prove that its state is the
-/// cluster's: use --expect-hash with the hash of a trusted node.
+/// A pair is a full archive and an incremental one. In a directory or on a server, every archive is verified.
+/// Recomputes capitalization and lattice hash over all accounts, and lists what is wrong, and where. Nothing is
+/// unpacked. An archive cannot prove that its state is the cluster's: use --expect-hash with the hash from a
+/// node that you trust.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// Verify only what a node would choose from a directory, a server, a mirror, a store, or more
     /// than two archives
     #[arg(long)]
     newest: bool,
-    /// The clients that will load it; a deviation that all of them tolerate is only a warning
-    /// [default: every deviation is a failure]
+    /// The clients that must load it; a deviation that all of them accept is only a warning
+    /// [default: every deviation is a failure, except differences between client versions]
     #[arg(long = "for", value_delimiter = ',', value_name = "CLIENTS", value_parser = values::choice_parser(CLIENTS))]
     clients: Vec<&'static [SnapshotClient]>,
-    /// Check frames, entries, name and bank file only
+    /// Check only frames, entries, name and bank file
     ///
-    /// With an index, accounts are not even decompressed.
+    /// In an archive with an index, the accounts are not even decompressed.
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -72,7 +71,7 @@ const CLIENTS: &[Choice<&[SnapshotClient]>] = &[
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let resources = &args.resources;
     let memory_bytes = memory::requested_memory_or_half_of_free(resources.memory);
-    // A set, because `--for` may name a client twice.
+    // This is a set because `--for` may name a client twice.
     let clients: BTreeSet<SnapshotClient> = args.clients.iter().copied().flatten().copied().collect();
     let mut check = args.check.options(Some(memory_bytes));
     if args.quick {
@@ -99,7 +98,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     if let Snapshot::Ledger { base_slot, .. } = &mut snapshot {
         *base_slot = args.base_slot;
     } else if args.base_slot.is_some() {
-        return Err(Error::usage("--base-slot is for an unpacked archive: an archive has it in its name"));
+        return Err(Error::usage("--base-slot is for an unpacked archive: an archive's name has the base slot"));
     }
     let report = verify(&snapshot, &options, ui)?;
     print_report(&report, ui);
@@ -126,7 +125,7 @@ fn print_report(report: &VerifyReport, ui: &Ui) {
         ui.say(&path.escaped());
     }
     for line in report_lines(report) {
-        // What is wrong is printed with `-q` too.
+        // With `-q`, only the report of an invalid archive is printed.
         ui.print_quiet(if report.ok { "" } else { &line });
         ui.say(&line);
     }
@@ -164,7 +163,7 @@ fn report_lines(report: &VerifyReport) -> Vec<String> {
     lines
 }
 
-// What a passed state check proves. It does not prove that the state is the cluster's.
+// These lines say what a passed check of the state proves.
 const MATCHES_EXPECTED_HASH: &str = "The accounts match the hash of --expect-hash.";
 const MATCHES_BANK_FILE: &str = "The accounts match the bank file. No archive can prove that this is the cluster's state: use \
     --expect-hash with the hash that a node you trust advertises.";
@@ -204,7 +203,7 @@ fn client_lines(report: &VerifyReport) -> Vec<String> {
     lines
 }
 
-/// Returns the last line of a report without failures: the verdict, and checks that were not made.
+/// Returns the last line of a report without failures: whether all checks passed, or which were not made.
 fn verdict_line(report: &VerifyReport) -> String {
     let mut unknown = Vec::new();
     for result in report.incomplete_checks() {
@@ -225,8 +224,8 @@ fn verdict_line(report: &VerifyReport) -> String {
 
 const SHOWN_PER_RULE_MAX: u64 = 3;
 
-/// Returns the first failures of each rule, and then how many more there are. `unlisted_count` is the
-/// number of failures that the report does not list.
+/// Returns the lines about the first failures of each rule, or about the first warnings, and how many more there
+/// are. The report does not list `unlisted_count` of these.
 fn failure_lines(word: &str, failures: &[Failure], unlisted_count: u64, report: &VerifyReport) -> Vec<String> {
     let mut counts = BTreeMap::new();
     let mut hints = BTreeSet::new();
@@ -260,13 +259,13 @@ fn failure_lines(word: &str, failures: &[Failure], unlisted_count: u64, report: 
     }
     if omitted_count > 0 {
         let count = values::show_count(omitted_count);
-        lines.push(format!("and {count} more (`--json` lists up to 50 of a kind)"));
+        lines.push(format!("and {count} more (`--json` lists up to 50 for each rule)"));
     }
     lines
 }
 
-/// Verifies each archive. An incremental one is verified together with its full archive, if the full
-/// archive is good. `place` holds the archives; it is `None` if they were named one by one.
+/// Verifies each archive. An incremental one is verified together with its full archive, if that is good.
+/// `place` is where the archives are; `None` if the user named them one by one.
 fn verify_all(
     catalog: &Catalog,
     place: Option<&Path>,
@@ -276,8 +275,7 @@ fn verify_all(
 ) -> Result<()> {
     let expected = &args.check.expected;
     if expected.expect_hash.is_some() || expected.expect_slot.is_some() || !args.expect_root.is_empty() {
-        let message =
-            "--expect-hash, --expect-slot and --expect-root are about one state, but every archive is verified";
+        let message = "--expect-hash, --expect-slot and --expect-root are for one state, but every archive is verified";
         return Err(Error::usage(message).with_hint("add --newest to verify only what a node would choose"));
     }
     let open = |archive: &ListedArchive, mode| {

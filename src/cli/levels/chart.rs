@@ -1,5 +1,5 @@
-//! Draws the chart of the HTML page as SVG. Text and axes have placeholder colors, which the page's
-//! style replaces to suit its light or dark theme.
+//! Draws the chart of the HTML page as SVG. Lines and axes have placeholder colors, which the page's style
+//! replaces to suit its light or dark theme.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use slotpress_base::quantity;
 /// Width and height in pixels: small, so that text stays readable on a phone.
 const SIZE: (u32, u32) = (480, 360);
 const FONT: (&str, i32) = ("sans-serif", 15);
-/// Placeholder colors #010101 and #020202, which the style sheet in page.html replaces.
+/// These placeholder colors, #010101 and #020202, are replaced by the style sheet in page.html.
 const INK: RGBColor = RGBColor(1, 1, 1);
 const GRID: RGBColor = RGBColor(2, 2, 2);
 /// Colors of the series, readable on light and dark backgrounds.
@@ -34,7 +34,7 @@ pub struct Chart {
     pub x_label: &'static str,
     /// True if the x axis shows bytes, false if it shows seconds.
     pub has_bytes_on_x: bool,
-    /// Shown above the y axis, because text next to it would have to be rotated.
+    /// Label above the y axis: next to the axis, it would have to be rotated.
     pub y_label: String,
     pub series: Vec<Series>,
     pub curve: Vec<(f64, f64)>,
@@ -42,7 +42,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// Makes a chart of one series over a size in bytes, whose points are joined.
+    /// Makes a chart of one series over sizes in bytes, with a line through its points.
     pub fn single_series(
         caption: String,
         x_label: &'static str,
@@ -56,7 +56,7 @@ impl Chart {
         Self { caption, x_label, has_bytes_on_x: true, y_label, series, curve, highlighted: None }
     }
 
-    /// Returns the names of the series with their colors; nothing for a single series.
+    /// Returns the names of the series with their colors; nothing if there is only one series.
     pub fn legend(&self) -> Vec<(&str, String)> {
         if self.series.len() < 2 {
             return Vec::new();
@@ -108,7 +108,7 @@ impl Chart {
             for point in &series.points {
                 let (x, y) = chart.backend_coord(&point.position);
                 let is_apart = |(other_x, other_y): &(i32, i32)| (other_x - x).abs() > 32 || (other_y - y).abs() > 17;
-                // Leave out a label that would overlap another one: the table has all values.
+                // Leave out a label that would overlap with another one. The table has all values.
                 if label_positions.iter().all(is_apart) {
                     label_positions.push((x, y));
                     paper.draw(&Text::new(point.label.clone(), (x + 6, y - 15), FONT))?;
@@ -119,8 +119,8 @@ impl Chart {
         Ok(paper.present()?)
     }
 
-    /// Chooses two to six round values for the x axis, few enough that their labels do not touch. Returns the
-    /// ends of the range if no set of values fits.
+    /// Chooses two to six round values for the x axis, few enough that their labels do not touch. If no set of
+    /// values fits, returns the ends of the range.
     fn choose_ticks(&self, from: f64, to: f64) -> Vec<f64> {
         const TICKS: std::ops::RangeInclusive<usize> = 2..=6;
         let sets: [(f64, &[f64]); 4] = if self.has_bytes_on_x {

@@ -1,4 +1,4 @@
-//! Flags shared by the commands of `levels`: input, codecs, number of runs.
+//! Flags that the commands of `levels` share: input, codecs, number of runs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::cli::{memory, values};
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// A ledger directory, an archive, an unpacked archive, or any file
-    // Required by the parser alone, because a subcommand takes the place of the table's.
+    // The parser requires it, unless there is a subcommand, which has an input of its own.
     #[arg(value_name = "INPUT", required = true)]
     path: Option<PathBuf>,
-    /// Sample size [default: all, up to 1 GiB, or 256 MiB for `levels frames`]
+    /// Sample size [default: the whole input, up to 1 GiB, or 256 MiB for `levels frames`]
     ///
     /// The sample is spread evenly over the input.
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
@@ -46,8 +46,8 @@ impl SourceArgs {
         self.path.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// Returns options for reading the input with `threads` threads, holding at most `held_bytes`
-    /// of it in memory.
+    /// Returns options for reading the input with `threads` threads, and holding at most `held_bytes` of it in
+    /// memory.
     pub fn options(&self, threads: usize, held_bytes: u64) -> MeasureOptions {
         let options = MeasureOptions::new(self.directories.paths(self.path()));
         let mut options = options.sample_bytes(held_bytes).seed(self.seed).threads(threads);
@@ -56,20 +56,19 @@ impl SourceArgs {
         options
     }
 
-    /// Returns the maximum content held in memory, in bytes: `--sample`; without it `bytes_max`,
-    /// but at most 1 GiB and a quarter of what the tightest memory limit leaves.
+    /// Returns how many bytes of content to hold in memory: `--sample`, or else `bytes_max`, but at most a quarter
+    /// of what the tightest memory limit leaves.
     pub fn choose_held_bytes(&self, bytes_max: u64) -> u64 {
         memory::requested_memory_or(self.sample, bytes_max)
     }
 
-    /// Reads the input or a sample of it. Warns if it reads only a sample because of the input's
-    /// size.
+    /// Reads the input or a sample of it. Warns if the input is too large to be measured as a whole.
     pub fn read(&self, options: &MeasureOptions, ui: &Ui) -> Result<Input> {
         let input = Input::read(options, ui)?;
         if input.is_sampled() && self.sample.is_none() {
             let [total, sample] = [input.total_bytes, input.content_bytes()].map(quantity::bytes);
             ui.warn(&format!(
-                "the input is {total} long; a sample of {sample} is measured (--sample sets a different size)"
+                "the input has {total}; a sample of {sample} is measured (--sample sets a different size)"
             ));
         }
         Ok(input)
@@ -116,15 +115,15 @@ pub struct MeasureArgs {
     levels: Option<String>,
     /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd]
     ///
-    /// Without this flag, `levels` without a subcommand also measures clustered. The codecs are
-    /// zstd (levels of --levels, or its own), clustered (zstd with `--layout clustered`; 1 to 3),
-    /// lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6 and 9), bzip2 (1 to
-    /// 9; default 9), snappy, lzo (1 and 999; default both) and none (a copy in memory).
+    /// Without this flag, `levels` without a subcommand also measures clustered. The codecs are zstd (the levels
+    /// of --levels, or its own), clustered (zstd with `--layout clustered`; default 1 to 3), lz4 (as `archive
+    /// --format lz4`), zlib (1 to 9; default 1, 6 and 9), bzip2 (1 to 9; default 9), snappy, lzo (1 and 999;
+    /// default both) and none (a copy in memory).
     #[arg(long, value_name = "LIST")]
     codec: Option<String>,
     #[command(flatten)]
     repeat: RepeatArgs,
-    /// Time for measuring all levels, without the time for reading the input
+    /// Time for measuring all levels; reading the input is not included
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::parse_duration)]
     budget: Duration,
     #[command(flatten)]
@@ -148,7 +147,7 @@ pub struct Measurements {
     pub threads: usize,
     /// At least one row.
     pub rows: Vec<LevelRow>,
-    /// The error that ended the measurement after these rows: an interruption, or a codec that failed.
+    /// The error that ended the measurement after these rows: the user interrupted it, or a codec failed.
     pub result: Result<()>,
 }
 
@@ -165,9 +164,8 @@ impl MeasureArgs {
         Ok(codecs)
     }
 
-    /// Measures the levels, and the clustered rows if the command has them. Reduces the number of workers
-    /// to what fits into memory together with the content and its compressed copy, for the codec that
-    /// needs most.
+    /// Measures the levels, and the clustered rows if the command has them. Starts at most as many workers as fit
+    /// into memory together with the content and its compressed copy, for the codec that needs the most memory.
     pub fn measure(&self, clustered: ClusteredRows, ui: &Ui) -> Result<Measurements> {
         let mut codecs = self.codecs()?;
         let adds_clustered = clustered == ClusteredRows::ByDefault && self.codec.is_none();
@@ -222,7 +220,7 @@ impl MeasureArgs {
 pub fn parse_one_codec(text: &str) -> Result<FrameCodec> {
     match parse_codecs(text, &[1])?.as_slice() {
         [codec] if codec.name == CLUSTERED_CODEC => {
-            Err(Error::usage("records are clustered in whole frames of an archive, not in what is measured here")
+            Err(Error::usage("clustering needs whole frames of an archive, which are not measured here")
                 .with_hint("`slotpress levels` measures clustered frames"))
         }
         [codec] => Ok(*codec),

@@ -19,15 +19,15 @@ use crate::cli::tables::{Table, TableBuilder, Unit};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
-const TIMES_NOTE: &str = "Time until storages are on the node's disk; the validator's own start, equal at all \
-    levels, is not included. Streaming: all stages at once; store and forward: one after another.";
+const TIMES_NOTE: &str = "Time until all storages are on the node's disk, without the validator's own start, which \
+    is the same for all levels. Streaming: all stages at once; store and forward: one after another.";
 
 /// Find the level with which nodes start soonest over a link
 ///
 /// Measures the levels in memory. From the measurements and the rates of link and disks, computes the
 /// time until a node can be started (archive, send, decode and place; streamed, or one after the
-/// other), the bandwidth at which one level overtakes another, and the cost of egress. docs/levels.md
-/// describes the model and how well it predicts.
+/// other), the bandwidth at which one level overtakes another, and the price of egress. docs/levels.md
+/// describes the model, and says how well it predicts.
 #[derive(Debug, Args)]
 pub struct LinkArgs {
     #[command(flatten)]
@@ -54,12 +54,10 @@ struct LinkFlags {
     /// Price of a GB (10^9 bytes) of egress, in any currency
     #[arg(long, value_name = "PRICE", value_parser = parse_price, allow_hyphen_values = true)]
     egress_price: Option<f64>,
-    /// Also recommend formats that not every client reads: lz4 (not read by Firedancer), plain tar
-    /// (not read by Agave)
+    /// Also recommend formats that not every client reads: lz4 (Firedancer does not), plain tar (Agave does not)
     #[arg(long)]
     any_format: bool,
-    /// Maximum number of bytes in flight per connection [default: 2.67 MiB, what Linux's default buffers
-    /// allow]
+    /// Maximum number of bytes in flight per connection [default: 2.67 MiB, as Linux's default buffers allow]
     #[arg(long, value_name = "SIZE", value_parser = parse_window)]
     window: Option<u64>,
     /// Rate at which the sender's disk reads the ledger [default: 2GB/s, an NVMe disk]
@@ -79,15 +77,14 @@ fn parse_window(text: &str) -> Result<u64, String> {
 
 impl LinkFlags {
     fn options(&self, frame_size_bytes: u64, threads: usize) -> LinkOptions {
-        let link = Link {
-            bandwidth_bits_per_second: self.bandwidth,
-            rtt_seconds: self.rtt,
-            streams: self.streams,
-            nodes: self.nodes,
-            window_bytes: self.window.unwrap_or(WINDOW_BYTES),
-        };
         LinkOptions {
-            link,
+            link: Link {
+                bandwidth_bits_per_second: self.bandwidth,
+                rtt_seconds: self.rtt,
+                streams: self.streams,
+                nodes: self.nodes,
+                window_bytes: self.window.unwrap_or(WINDOW_BYTES),
+            },
             read_bytes_per_second: self.read_rate.unwrap_or(READ_BYTES_PER_SECOND),
             place_bytes_per_second: self.place_rate.unwrap_or(PLACE_BYTES_PER_SECOND),
             frame_size_bytes,
@@ -187,8 +184,7 @@ fn break_even_table(link: &LinkReport) -> Table {
         .add_visible("streaming", Unit::Text, |(streaming, _)| show_bandwidth_range(streaming))
         .add_visible("store and forward", Unit::Text, |(_, forward)| show_bandwidth_range(forward))
         .finish();
-    table.title =
-        "Break-even: the bandwidths at which a level starts a node sooner than the level before it".to_string();
+    table.title = "Break-even: the bandwidths at which a level starts a node sooner than the row above it".to_string();
     if let Some(bits) = link.options.link.useful_bits_per_second() {
         let note = format!("Above {}, the window is the limit.", show_bandwidth(bits));
         table.notes.push(note);
@@ -238,10 +234,10 @@ fn describe_link(report: &LinkReport) -> Vec<String> {
     ]
 }
 
-/// Parses a bandwidth to bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. `b` is bits and `B` is
-/// bytes; k, M, G and T are powers of 1000, and Ki, Mi, Gi and Ti are powers of 1024.
+/// Parses a bandwidth to bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. `b` is bits and `B` is bytes; k, M,
+/// G and T are powers of 1000, and Ki, Mi, Gi and Ti are powers of 1024.
 fn parse_bandwidth(text: &str) -> Result<f64, String> {
-    /// One petabit per second; larger values are typing errors.
+    /// One petabit per second. Larger values are typing errors.
     const BITS_MAX: f64 = 1e15;
     let error = || "bandwidths are above 0 and up to 1000 Tbit/s, like 1Gbit, 100Mbit, 12.5MB/s".to_string();
     let text = text.trim();
@@ -262,7 +258,7 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 
 /// Parses a round-trip time to seconds: `60ms`, `0.5ms`, `500us`, `0`.
 fn parse_rtt(text: &str) -> Result<f64, String> {
-    /// Far above any real round trip.
+    /// Far above any real round-trip time.
     const RTT_MAX: Duration = Duration::from_secs(60);
     // A number without a unit would be seconds, which nobody means here.
     match values::parse_duration(text) {

@@ -1,5 +1,5 @@
-//! Runs `slotpress levels` and its subcommands. Each has a file, which measures and makes a
-//! [`report`]; [`input`] has the flags that they share.
+//! Runs `slotpress levels` and its subcommands. Their files measure, and make a [`report`]; [`input`] has the
+//! flags that they share.
 
 mod chart;
 pub mod input;
@@ -20,11 +20,11 @@ use super::tables::{Table, result_columns};
 use super::ui::Ui;
 
 // A subcommand's name takes the place of INPUT; a file of that name can be given as `./sizes`.
-/// Measure what each zstd level costs and saves on your own data
+/// Measure the time and the size of each zstd level on your own data
 ///
 /// INPUT is a ledger, an archive, an unpacked archive, or any file. Its frames are compressed
 /// and decompressed in memory, with the code of `archive` and `restore`, and the decompressed
-/// bytes are compared with the original.
+/// bytes are compared with the original bytes.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct LevelsArgs {
@@ -63,7 +63,8 @@ fn print_report(report: &LevelsReport, info: &InputInfo, files: &FileArgs, ui: &
     Ok(())
 }
 
-/// Says in one sentence why the numbers are rough: each reason once, with its rows.
+/// Returns a sentence that says why the times are rough: each reason once, with the rows that have it. Returns
+/// nothing if no row has a warning.
 fn summarize_warnings(rows: &[LevelRow]) -> Vec<String> {
     let mut reasons: Vec<(&str, String)> = Vec::new();
     for warning in rows.iter().flat_map(|row| &row.warnings) {

@@ -1,5 +1,5 @@
-//! Files that every command of `levels` can write: rows as CSV, and a single HTML page, which loads
-//! nothing from the network and is readable on a phone.
+//! Files that every command of `levels` can write: rows as CSV, and an HTML page that loads nothing from the
+//! network and is readable on a phone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,8 +27,7 @@ pub struct FileArgs {
 }
 
 impl FileArgs {
-    /// Refuses, before the measurement, files that cannot be written, and the input itself. Changes
-    /// nothing.
+    /// Refuses, before the measurement, paths that cannot be written, and the input itself. Changes nothing.
     pub fn check(&self, input: &Path) -> Result<()> {
         for path in self.csv.iter().chain(&self.html) {
             let refuse = |path: &Path, why: &str| Err(Error::usage(format!("{} {why}", path.escaped())));
@@ -63,7 +62,7 @@ impl FileArgs {
 pub struct InputInfo {
     pub name: String,
     pub about: String,
-    /// Names and values of what may affect the numbers: input, date, CPU and so on.
+    /// Names and values of everything that may affect the numbers: input, date, CPU and so on.
     pub provenance: Vec<(&'static str, String)>,
 }
 
@@ -84,17 +83,16 @@ fn render_page(info: &InputInfo, report: &LevelsReport) -> Result<String> {
         "version": env!("CARGO_PKG_VERSION"),
     });
     let mut environment = Environment::new();
-    // The template's name must end in `.html`: that turns escaping on.
+    // The template's name must end in `.html`, which turns escaping on.
     environment.add_template("page.html", include_str!("page.html")).map_err(page_error)?;
     let page = environment.get_template("page.html").and_then(|page| page.render(Serde(values))).map_err(page_error)?;
     Ok(page.replace(|char: char| char.is_control() && char != '\n', " "))
 }
 
-/// Collects the names and values of everything that may affect the measurements of this process.
+/// Collects [`InputInfo::provenance`] for a measurement of this input by this process.
 pub fn collect_provenance(input: &Path) -> Vec<(&'static str, String)> {
     let input = input.canonicalize().unwrap_or_else(|_| input.to_path_buf());
-    // The command line may be published. No password is expected in it, because inputs of `levels`
-    // are paths, never URLs.
+    // The command line may be published. It should not contain a password: inputs of `levels` are paths, not URLs.
     let command: Vec<String> = std::env::args_os().skip(1).map(|word| quote_for_shell(Path::new(&word))).collect();
     let zstd = zstd_safe::version_string();
     let mut lines = vec![("input", input.escaped()), ("date", time_now())];

@@ -1,5 +1,5 @@
-//! Runs `slotpress levels sizes` and `slotpress levels frames`: what is saved by compressing each
-//! record, storage or small frame alone.
+//! Runs `slotpress levels sizes` and `slotpress levels frames`, which compress each record, storage or frame
+//! alone.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ struct PieceArgs {
 }
 
 impl PieceArgs {
-    /// Reads the input, or a sample of `bytes_max` at most, in the largest frames: they cut the fewest
-    /// storages.
+    /// Reads the input, or without `--sample` at most `bytes_max` of it, in the largest frames, which cut the
+    /// fewest storages.
     fn read(&self, bytes_max: u64, ui: &Ui) -> Result<(FrameCodec, Input, MeasureOptions)> {
         let codec = parse_one_codec(&self.codec)?;
         self.files.check(self.source.path())?;
@@ -50,15 +50,15 @@ impl PieceArgs {
     }
 }
 
-/// Show what storages or records of each size save when each is compressed alone
+/// Show how much smaller records or storages of each size become when each is compressed alone
 ///
-/// The input is a ledger or an archive, read in frames of 32 MiB; a larger storage is left out.
+/// The input is a ledger or an archive, which is read in frames of 32 MiB; larger storages are left out.
 /// From each size class, up to 20,000 units or 32 MiB are measured, spread evenly over the class.
 #[derive(Debug, Args)]
 pub struct SizesArgs {
     #[command(flatten)]
     pieces: PieceArgs,
-    /// Unit that is compressed alone
+    /// What is compressed alone
     #[arg(long, default_value = "record", value_parser = values::choice_parser(UNITS))]
     unit: SizeUnit,
     #[command(flatten)]
@@ -139,19 +139,18 @@ pub struct FramesArgs {
     min_time: Duration,
 }
 
-/// Maximum content held in memory without `--sample`: compressing it once takes a second at the
-/// fast levels.
+/// Maximum content held in memory without `--sample`. At the fast levels, compressing that once takes a second.
 const FRAMES_BYTES_MAX: u64 = 256 << 20;
 
 fn parse_frame_size(text: &str) -> Result<u64, String> {
     match values::parse_size(text)? {
         bytes @ 1..=FRAME_SIZE_BYTES_MAX => Ok(bytes),
-        _ => Err("frames have 1 byte to 32 MiB".to_string()),
+        _ => Err("frame sizes are 1 byte to 32 MiB".to_string()),
     }
 }
 
-/// Returns the frame sizes in ascending order, each once. If none is requested, returns powers of four:
-/// 32 B, 128 B, … 32 MiB.
+/// Returns the frame sizes in ascending order, each once. If none is requested, returns 32 B, 128 B and so on,
+/// by factors of four, to 32 MiB.
 fn frame_sizes(requested: &[u64]) -> Vec<u64> {
     let mut sizes = requested.to_vec();
     if sizes.is_empty() {

@@ -11,7 +11,7 @@ pub struct LevelsReport {
     pub facts: Vec<String>,
     pub chart: Option<Chart>,
     pub tables: Vec<Table>,
-    /// Shown on pages; on the terminal, the command prints them itself.
+    /// Sentences for the page. On the terminal, the command prints them itself.
     pub warnings: Vec<String>,
     pub advice: Vec<Advice>,
 }
@@ -20,7 +20,7 @@ pub struct LevelsReport {
 pub struct Advice {
     /// The goal, for example `shortest time`.
     pub goal: String,
-    /// The flag of `archive`, or the name of a codec that `archive` does not have.
+    /// The flags of `archive`, or the name of a codec that `archive` does not have.
     pub choice: String,
     pub reason: String,
 }

@@ -1,5 +1,4 @@
-//! Runs `slotpress levels` without a subcommand: measures levels, and prints the table and the
-//! recommendation.
+//! Runs `slotpress levels` without a subcommand: measures levels, and prints a table and a recommendation.
 
 use slotpress::Result;
 use slotpress::levels::{CodecChoice, FrameCodec, LevelRow, Recommendation, recommend};
@@ -48,7 +47,7 @@ fn make_report(rows: &[LevelRow]) -> LevelsReport {
 fn make_table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
     let compress = Unit::TimeIn(TimeUnit::for_column(reference.compress.median));
     let decompress = Unit::TimeIn(TimeUnit::for_column(reference.decompress.median));
-    // The mark means that CPU times are compared, not elapsed times.
+    // The mark says that CPU times are compared, and not elapsed times.
     let show_factor = |row: &LevelRow| {
         let mark = if row.compares_cpu_time_with(reference) { "*" } else { "" };
         quantity::significant(row.time_factor_of(reference)) + mark
@@ -93,8 +92,8 @@ fn make_table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
     table
 }
 
-/// Plots size against time: a point per level, and a line through the levels that no other level beats
-/// in both size and time.
+/// Plots size against time: a point for each level, and a line through the levels that no other level beats in
+/// both size and time.
 fn make_chart(rows: &[&LevelRow], best_row: Option<usize>) -> Chart {
     // The uncompressed copy would squeeze the scale of the other codecs.
     let mut plotted = rows.to_vec();
