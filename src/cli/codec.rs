@@ -85,7 +85,7 @@ impl EncodingArgs {
         if let Some(words) = describe_readers(codec.compression()) {
             ui.warn(&match codec.format {
                 ArchiveFormat::None => {
-                    format!("a plain .tar: {words}, and `restore` refuses it")
+                    format!("a plain .tar: {words}, and `restore` needs it recompressed")
                 }
                 _ => format!(".tar.lz4: {words}"),
             });

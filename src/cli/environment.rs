@@ -8,6 +8,8 @@ use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command};
 
+const PREFIX: &str = "SLOTPRESS_";
+
 /// Set when slotpress is compiled, for the output of `--version`. No flag reads it.
 const COMMIT: &str = "SLOTPRESS_COMMIT";
 
@@ -15,13 +17,15 @@ const COMMIT: &str = "SLOTPRESS_COMMIT";
 /// flag's values at colons too.
 pub const ACCOUNTS: &str = "SLOTPRESS_ACCOUNTS";
 
-/// Hides the values of variables in the help, because they may be secret, and treats an empty variable as
-/// unset.
+/// Adds the prefix to variables that clap names after their flags (`#[arg(env)]`). Hides the values of variables
+/// in the help, because they may be secret, and treats an empty variable as unset.
 pub fn adapt_variables(command: Command) -> Command {
     let adapt_variable = |arg: Arg| {
-        let is_empty = arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|value| value.is_empty()));
+        let Some(name) = arg.get_env().map(|name| name.to_string_lossy().into_owned()) else { return arg };
+        let name = if name.starts_with(PREFIX) { name } else { format!("{PREFIX}{name}") };
+        let is_empty = std::env::var_os(&name).is_some_and(|value| value.is_empty());
         let arg = arg.hide_env_values(true);
-        if is_empty { arg.env(Resettable::Reset) } else { arg }
+        if is_empty { arg.env(Resettable::Reset) } else { arg.env(name) }
     };
     command.mut_args(adapt_variable).mut_subcommands(adapt_variables)
 }
@@ -31,7 +35,7 @@ pub fn find_unknown_variables(command: &Command, names: impl IntoIterator<Item =
     let mut known = BTreeSet::from([COMMIT, ACCOUNTS].map(OsStr::new));
     add_known_variables(command, &mut known);
     let is_unknown =
-        |name: &OsString| name.as_encoded_bytes().starts_with(b"SLOTPRESS_") && !known.contains(name.as_os_str());
+        |name: &OsString| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) && !known.contains(name.as_os_str());
     names.into_iter().filter(is_unknown).map(|name| name.to_string_lossy().into_owned()).collect()
 }
 

@@ -223,13 +223,13 @@ impl Ui {
             let line = error_line(&message, hint, error.kind().exit_code());
             return self.write_to_stderr(LogLevel::Error, &line);
         }
-        self.print_labelled(LogLevel::Error, "error:", "1;31", &message);
+        self.print_labeled(LogLevel::Error, "error:", "1;31", &message);
         if let Some(hint) = hint {
-            self.print_labelled(LogLevel::Warning, "hint:", "1;36", hint);
+            self.print_labeled(LogLevel::Warning, "hint:", "1;36", hint);
         }
     }
 
-    fn print_labelled(&self, level: LogLevel, label: &str, color: &str, message: &str) {
+    fn print_labeled(&self, level: LogLevel, label: &str, color: &str, message: &str) {
         let message = escape_lines(message);
         if self.has_color {
             self.write_to_stderr(level, &format!("\x1b[{color}m{label}\x1b[0m {message}"));
@@ -377,7 +377,7 @@ impl Ui {
         if self.args.json {
             self.log_line(LogLevel::Warning, message);
         } else if !self.args.quiet {
-            self.print_labelled(LogLevel::Warning, "warning:", "1;33", message);
+            self.print_labeled(LogLevel::Warning, "warning:", "1;33", message);
         }
     }
 }
