@@ -38,8 +38,8 @@ impl ThreadArgs {
 pub struct ResourceArgs {
     #[command(flatten)]
     pub workers: ThreadArgs,
-    /// Memory limit for compressing; fewer workers run if it is too small for all. A check of the state may
-    /// use as much again, and writes what does not fit to the output directory, or to TMPDIR
+    /// Memory limit for compressing (if it is too small, fewer workers run), and again for a check of the state
+    /// (which writes what does not fit to the output directory, or to TMPDIR)
     #[arg(long, env, value_name = "SIZE", value_parser = values::parse_size)]
     pub memory: Option<u64>,
 }
@@ -191,7 +191,7 @@ pub struct CheckArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Check")]
 pub struct ExpectedArgs {
-    /// Expected snapshot hash, as a trusted node advertises it
+    /// Expected snapshot hash, as a node that you trust advertises it
     #[arg(long, value_name = "HASH")]
     pub expect_hash: Option<Hash>,
     /// Expected slot of the state

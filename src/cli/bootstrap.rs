@@ -39,8 +39,8 @@ pub struct BootstrapArgs {
     /// A full archive that this node has, in addition to those in its snapshots directory; may be
     /// given more than once
     ///
-    /// If a source has an incremental archive based on one of them, which leads to a newer state with fewer
-    /// bytes to fetch, only that archive is fetched.
+    /// If a source has an incremental archive based on one of these, and that makes the state newer and the
+    /// download smaller, only that incremental archive is fetched.
     #[arg(long, value_name = "FILE", conflicts_with = "no_incremental")]
     base: Vec<PathBuf>,
     /// Expected genesis hash of the cluster

@@ -53,7 +53,7 @@ use crate::cli::ui::Ui;
 
 /// Archive, check, restore and serve Solana snapshots on all cores
 #[derive(Debug, Parser)]
-#[command(name = "slotpress", version = manual::short_version(), long_version = manual::long_version(), about, max_term_width = 100, propagate_version = true)]
+#[command(name = "slotpress", version = manual::short_version(), long_version = manual::long_version(), max_term_width = 100, propagate_version = true)]
 #[command(after_long_help = "Environment variables can set many flags: the help of such a flag names its variable.\n\
     Exit codes: 0 success, 1 failure, 2 wrong arguments, 3 the input is damaged or not what was expected, 4 network \
     error, 5 the output already exists, 6 the archive does not exist, 130 interrupted.\n\
