@@ -252,7 +252,10 @@ pub(crate) mod tests {
         assert!(sentences.len() == 1, "{sentences:?}");
         assert!(sentences[0].starts_with(expected), "{sentences:?}");
         rows.iter_mut().for_each(|row| row.warnings = vec![load_warning(9)]);
-        assert!(summarize_warnings(&rows)[0].starts_with("rough times: workers waited"), "of all levels");
+        assert!(
+            summarize_warnings(&rows)[0].starts_with("rough times: workers waited"),
+            "all levels have it: no names"
+        );
     }
 
     proptest! {
