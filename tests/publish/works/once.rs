@@ -209,7 +209,7 @@ fn a_run_with_nothing_to_publish_says_so() {
     let says_nothing_to_publish = |flags: &[&str]| {
         let output = slotpress().args(setup.arguments(flags)).output().expect("runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).contains("nothing to publish: no archive there is newer")
+        String::from_utf8_lossy(&output.stdout).contains("nothing to publish: no archive is newer")
     };
     assert!(!says_nothing_to_publish(&["--once"]), "the pair is published");
     assert!(says_nothing_to_publish(&["--once"]), "all is current");
