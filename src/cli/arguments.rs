@@ -122,7 +122,7 @@ impl NewLedgerArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Resource use")]
 pub struct PriorityArgs {
-    /// How to use the page cache, which a validator on the same machine needs
+    /// Use of the page cache, which a validator on the same machine needs
     #[arg(long, env, value_name = "HINT", default_value = "gentle", value_parser = values::choice_parser(IO_HINTS))]
     io_hint: IoHint,
     /// Lower the priority for CPU and disk: 1 to 19; at 19, the disk is used only while nothing else uses it
@@ -181,7 +181,7 @@ pub fn parse_max_rate(text: &str) -> Result<u64, String> {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Check")]
 pub struct CheckArgs {
-    /// What to check; only a check of the state reads the accounts
+    /// The checks to run; only a check of the state reads the accounts
     #[arg(long, value_name = "CHECKS", default_value = "state", value_parser = values::choice_parser(CHECK_MODES))]
     pub check: CheckMode,
     #[command(flatten)]

@@ -42,7 +42,7 @@ pub struct PublishArgs {
     /// Publish the archives that exist now, then exit (for a timer)
     #[arg(long)]
     once: bool,
-    /// How often to publish the newest incremental archive; every full archive is published
+    /// Interval for publishing the newest incremental archive; every full archive is published
     #[arg(long, env, value_name = "TIME", default_value = "5min", value_parser = values::parse_duration)]
     every: Duration,
     /// Check archives, but publish them as they are

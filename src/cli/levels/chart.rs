@@ -10,7 +10,7 @@ use slotpress_base::quantity;
 /// Width and height in pixels: small, so that text stays readable on a phone.
 const SIZE: (u32, u32) = (480, 360);
 const FONT: (&str, i32) = ("sans-serif", 15);
-/// These placeholder colors, #010101 and #020202, are replaced by the style sheet in page.html.
+/// Placeholder colors #010101 and #020202, for which the style sheet in page.html has others.
 const INK: RGBColor = RGBColor(1, 1, 1);
 const GRID: RGBColor = RGBColor(2, 2, 2);
 /// Colors of the series, readable on light and dark backgrounds.

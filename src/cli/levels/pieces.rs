@@ -58,7 +58,7 @@ impl PieceArgs {
 pub struct SizesArgs {
     #[command(flatten)]
     pieces: PieceArgs,
-    /// What is compressed alone
+    /// The unit that is compressed alone
     #[arg(long, default_value = "record", value_parser = values::choice_parser(UNITS))]
     unit: SizeUnit,
     #[command(flatten)]

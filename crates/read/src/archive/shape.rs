@@ -83,7 +83,7 @@ fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveSh
     }
     let Some(last) = last_with_content else {
         return Err(Error::damaged("the archive is empty: none of its frames has content")
-            .with_hint("download it again; if the result is the same, from another source"));
+            .with_hint("download it again; if that does not help, from another source"));
     };
     if last.content_bytes_max <= WHOLE_FRAME_BYTES_MAX {
         check_end(source, &last)?;

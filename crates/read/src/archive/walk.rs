@@ -26,8 +26,7 @@ pub const WHOLE_FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// until they are parsed.
 pub(super) const DECODED_PIECE_BYTES: usize = 1024 * 1024;
 
-pub(super) const DOWNLOAD_AGAIN_HINT: &str =
-    "download the archive again; if the result is the same, from another source";
+pub(super) const DOWNLOAD_AGAIN_HINT: &str = "download the archive again; if that does not help, from another source";
 
 #[derive(Debug)]
 pub enum StreamPiece {

@@ -131,7 +131,7 @@ const SIG_SOURCE: &str = "read in sig's loader of 31 July 2026 (v2/lib/solana/sn
 const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
 const OWN: &str = "no client checks it; slotpress writes it, or is asked to check it";
 
-const DOWNLOAD: &str = "download the archive again; if the result is the same, from another source";
+const DOWNLOAD: &str = "download the archive again; if that does not help, from another source";
 const BASE: &str = "pass the full archive that it builds on";
 const SOURCE: &str = "do not use it; get the archive from another source";
 const RECOMPRESS: &str = "recompress it: all clients read the result";
