@@ -1,6 +1,6 @@
 //! The index of a target lists its archives. `latest.json` names the newest full archive and the newest
-//! incremental archive on it, and is written last. An archive is listed only once it was checked, and
-//! is complete under its final name.
+//! incremental archive on it, and is written last. An archive is listed only after it was checked, and
+//! once its file is complete under its final name.
 
 use std::convert::identity;
 use std::time::{Duration, SystemTime};

@@ -26,7 +26,7 @@ const PINNED: &str = "pinned";
 const READY: &str = "ready";
 const QUARANTINE: &str = "quarantine";
 
-/// Number of damaged archives that are kept, the newest: enough for a diagnosis without filling the disk.
+/// Number of newest damaged archives that are kept: enough for a diagnosis, without filling the disk.
 const QUARANTINED_MAX: usize = 3;
 
 const OTHER_OWNER: &str = ": run as the user that owns the file, usually the validator's";

@@ -26,7 +26,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 const PARTS_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Number of uploaded parts after which the upload is recorded in the journal, whose whole file is then
-/// rewritten. After a kill, about this many parts are sent again, and those that were in flight.
+/// rewritten. After a kill, at most about this many parts are sent again, besides those in flight.
 const PARTS_PER_RECORD: usize = 16;
 
 #[derive(Clone, Debug, Default)]

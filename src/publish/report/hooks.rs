@@ -1,4 +1,4 @@
-//! Runs the operator's programs (hooks) one after another. Nothing waits for them but the end of the run.
+//! Runs the operator's programs (hooks) one after another. Only the end of a run waits for them.
 
 use std::collections::VecDeque;
 use std::os::unix::process::CommandExt;
