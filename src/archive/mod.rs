@@ -357,15 +357,13 @@ impl<'a> PlannedArchive<'a> {
 /// in them: the ledger was restored, and no validator has run on it since. They are archived in full.
 /// A preview does not warn of them.
 fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
-    let subject = match count {
-        0 => return,
-        1 => "1 storage is".to_string(),
-        _ => format!("{count} storages are"),
-    };
-    progress.warn(&format!(
-        "{subject} longer than the bank file says, without obsolete records: this ledger was restored \
-         and has not run since; the archive holds these storages in full, and is somewhat larger"
-    ));
+    if count > 0 {
+        progress.warn(&format!(
+            "{} longer than the bank file says, without obsolete records: this ledger was restored and has not \
+             run since; the archive holds these storages in full, and is somewhat larger",
+            quantity::count_of(count, "storage")
+        ));
+    }
 }
 
 /// Refuses an incremental archive unless its base is the newest full archive. Agave keeps

@@ -82,7 +82,6 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
     sink.begin(Some(&name), unpacked_bytes, encoding.io_policy.io_hint, progress)?;
     let (entries, written) = job.write(&compared, sink)?;
     read_back(sink, &name, options, progress)?;
-    let tar_bytes = tar_stream_bytes(&entries);
     let storages = count_storages(&entries);
     let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
     Ok(RebaseReport {
@@ -91,7 +90,7 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
         changes: changes.counts,
         input_bytes,
         new_bytes,
-        tar_bytes,
+        tar_bytes: tar_stream_bytes(&entries),
         spilled_bytes: *spilled_bytes,
     })
 }

@@ -81,10 +81,9 @@ pub fn run(
     let name = bank.archive_name(base_slot, compression);
     let codec = &encoding.codec;
     let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
-    let input_bytes = decoded.input_bytes;
     let has_index = false;
     let assurance = Assurance::new(accounts, has_index);
-    Ok(RecompressReport { archive, input_bytes, tar_bytes, assurance })
+    Ok(RecompressReport { archive, input_bytes: decoded.input_bytes, tar_bytes, assurance })
 }
 
 impl RecompressJob<'_> {

@@ -66,8 +66,7 @@ impl ArchiveCopy {
 }
 
 fn not_movable_error(path: &Path, dir: &KeptDir) -> Error {
-    let path = path.escaped();
-    let dir = dir.path().escaped();
+    let [path, dir] = [path, dir.path()].map(EscapePath::escaped);
     Error::failed(format!(
         "{path} cannot be moved: it is a link, has several hard links, or is on a different file system than {dir}"
     ))

@@ -95,10 +95,9 @@ impl<'a> RestoreInput<'a> {
             }
         };
         archive.warn_of_damaged_index(self.job.progress);
-        let path = archive.path().escaped();
-        let compression = archive.compression;
-        if !compression.is_read_by_agave() {
-            return Err(unsupported_compression_error(&path, compression));
+        if !archive.compression.is_read_by_agave() {
+            let path = archive.path().escaped();
+            return Err(unsupported_compression_error(&path, archive.compression));
         }
         refuse_unless_agave_loads(&archive, is_base)?;
         let expect_root = self.expect_roots.get(self.opened.len()).copied();

@@ -174,12 +174,11 @@ impl EntrySink for EntryWriter<'_, '_> {
     fn begin(&mut self, number: u32, entry: &Entry) -> Result<()> {
         self.end_current()?;
         let visitor = self.visitor;
-        let bank_snapshot = visitor.bank_snapshot;
         let storage = visitor.storages.read().get(number as usize).copied();
         let (dir, name) = match (entry.kind, storage.flatten()) {
-            (EntryKind::Version, _) => (bank_snapshot, "version".to_string()),
-            (EntryKind::StatusCache, _) => (bank_snapshot, "status_cache".to_string()),
-            (EntryKind::BankFile(_), _) => (bank_snapshot, BANK_FILE_PARTIAL.to_string()),
+            (EntryKind::Version, _) => (visitor.bank_snapshot, "version".to_string()),
+            (EntryKind::StatusCache, _) => (visitor.bank_snapshot, "status_cache".to_string()),
+            (EntryKind::BankFile(_), _) => (visitor.bank_snapshot, BANK_FILE_PARTIAL.to_string()),
             (_, Some(storage)) => {
                 let run_dir = &visitor.run_dirs[usize::from(storage.accounts_path_index)];
                 (run_dir, storage.file_name())

@@ -40,7 +40,7 @@ fn sources_that_are_cut_off_or_missing_are_refused() {
 fn invalid_flags_are_usage_errors() {
     let out = temp_dir();
     assert_refused(&fixture(FULL_26), out.path(), &["--base-slot", "20"], 2, "--base-slot is for standard input");
-    assert_refused(&fixture(FULL_26), out.path(), &["--memory", "1MiB"], 2, "does not suffice");
+    assert_refused(&fixture(FULL_26), out.path(), &["--memory", "1MiB"], 2, "is too low for one worker");
 }
 
 #[test]
