@@ -170,7 +170,7 @@ impl Clusterer {
     }
 
     /// True if the 64-bit hashes of two addresses are equal. If two different addresses have the same
-    /// hash, the piece stays unchanged, and only compresses worse.
+    /// hash, the piece stays unchanged, and merely compresses worse.
     fn has_address_twice(&mut self) -> bool {
         let bits = (self.address_hashes.len() * 2).next_power_of_two().trailing_zeros().max(4);
         self.table.clear();

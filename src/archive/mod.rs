@@ -160,8 +160,8 @@ impl NewArchive {
     }
 }
 
-/// Archives a bank snapshot of a stopped validator. When it returns, the archive is complete; in a
-/// directory, it is on disk under its name.
+/// Archives a bank snapshot of a stopped validator. Blocks until the archive is complete and, in a
+/// directory, on disk under its name.
 ///
 /// # Errors
 /// - The ledger is in use.

@@ -105,7 +105,7 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
     let is_invalid = |codec: &&FrameCodec| codec.name == REFERENCE_CODEC && !is_zstd_level(codec.level);
     if let Some(FrameCodec { level, .. }) = options.codecs.iter().find(is_invalid) {
         return Err(Error::usage(format!(
-            "zstd has no level {level}: 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1"
+            "zstd has no level {level}, only 1 to {ZSTD_LEVEL_MAX} and {ZSTD_LEVEL_MIN} to -1"
         )));
     }
     crate::archive::encoding::check_frame_size(options.frame_size_bytes)?;

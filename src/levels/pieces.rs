@@ -218,7 +218,7 @@ pub fn measure_frames(
 }
 
 /// Cuts at most `frames_max` frames of a size out of the input's frames, and leaves out the remainder of each.
-/// A frame of the input that is shorter than the size is taken whole, unless it has less than half the length
+/// A frame of the input that is shorter than the size is taken whole. It is left out if it is shorter than half
 /// of the longest piece, because it would not represent the size.
 fn cut_frames<'a>(input: &'a Input, size_bytes: u64, frames_max: usize) -> Vec<&'a [u8]> {
     let size = usize::try_from(size_bytes).unwrap_or(usize::MAX).max(1);

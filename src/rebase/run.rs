@@ -46,7 +46,7 @@ struct ComparedStates {
 /// # Errors
 /// An archive is damaged, or does not match its name. The states belong to different clusters, are in the
 /// wrong order, or have too few slots between them. There is not enough memory or disk space. After
-/// an error, nothing has an archive's name; a stream may have received a part of the archive.
+/// an error, no file has the archive's name; a stream may have received a part of the archive.
 pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progress) -> Result<RebaseReport> {
     let stopwatch = Stopwatch::start();
     let encoding = &options.encoding;

@@ -84,7 +84,7 @@ pub struct RecompressReport {
 /// incremental archive without its full one. This check is skipped with
 /// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames). Also fails if the disk fails or is
 /// full. [`ErrorKind::Unsupported`] if Firedancer wrote the archive before September 2026. After an
-/// error, nothing has an archive's name; a stream may have received a part of the archive.
+/// error, no file has the archive's name; a stream may have received a part of the archive.
 pub fn recompress(
     options: &RecompressOptions,
     sink: &mut dyn Sink,

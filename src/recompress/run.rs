@@ -136,7 +136,7 @@ fn check_arguments(options: &RecompressOptions, sink: &dyn Sink, checks_state: b
         return Err(pipe_to_pipe_error());
     }
     if options.base.is_some() && !checks_state {
-        return Err(Error::usage("a base serves only to check the state, but only frames are to be checked")
+        return Err(Error::usage("a base is used only to check the state, but only frames are checked")
             .with_hint("leave out the base, or check the state"));
     }
     Ok(())

@@ -104,8 +104,8 @@ impl Unpacker<'_> {
     }
 }
 
-/// Compares the frames of an archive that was read without its tail with their hashes. Returns the
-/// archive's root; `None` if the archive has no valid hashes.
+/// Compares the frames of an archive with their hashes, after the archive was read without its tail. Returns
+/// the archive's root; `None` if the archive has no valid hashes.
 fn compare_frames(archive: &OpenArchive, progress: &dyn Progress) -> Result<Option<ArchiveRoot>> {
     let source = archive.source.as_ref();
     let tail = match Tail::read(source) {
