@@ -25,9 +25,9 @@ speed() {
     echo "$(stat -c %s "$archive") bytes, $(head -1 "$work/seconds" | cut -d' ' -f5) accounts, CPU seconds of $threads threads, medians of $rounds"
     of() { awk "{print $1}" "$work/seconds" | sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}'; }
     printf '%-44s %8.3f s\n' "decoding alone" "$(of '$1')"
-    printf '%-44s %8.3f s   %.0f %% of decoding'"'"'s speed\n' "steps 1 to 5" "$(of '$2')" "$(of '100*$1/$2')"
+    printf '%-44s %8.3f s   %.0f %% of decoding'"'"'s speed\n' "reading all records, without hashing" "$(of '$2')" "$(of '100*$1/$2')"
     printf '%-44s %8.3f s   %.2f us an account\n' "hashing alone" "$(of '$3')" "$(of "\$3*1e6/\$5")"
-    printf '%-44s %8.3f s   %.2f x hashing alone\n' "step 6: verify without steps 1 to 5" "$(of '$4-$2')" "$(of '($4-$2)/$3')"
+    printf '%-44s %8.3f s   %.2f x hashing alone\n' "verify, less reading all records" "$(of '$4-$2')" "$(of '($4-$2)/$3')"
     printf '%-44s %8.3f s   %.2f x decoding and hashing\n' "verify" "$(of '$4')" "$(of '$4/($1+$3)')"
     rm "$archive"
 }
