@@ -247,7 +247,7 @@ impl Scenario {
         !matches!(self.expected, ExpectedResult::Report)
     }
 
-    /// Checks that every file with a final name is whole.
+    /// Checks that every archive with a final name is whole, and that a result that looks complete is.
     pub fn check_final_names(&self, moment: &str) {
         let archives = fs::read_dir(&self.out).into_iter().flatten().map(|entry| entry.expect("an entry").path());
         let is_archive = |path: &Path| ["snapshot-", "incremental-"].iter().any(|start| name(path).starts_with(start));

@@ -26,7 +26,7 @@ pub struct ServeProcess {
     readers: Vec<JoinHandle<()>>,
 }
 
-/// A response, read to its end.
+/// A response. If only its head was read, the body is empty.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,

@@ -46,8 +46,7 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Runs nginx with this `http` block, which must listen on `port`. Its temporary files are in a directory
-    /// of the test.
+    /// Runs nginx with this `http` block, which must listen on `port`, until the value is dropped.
     pub fn start(port: u16, modules: &str, http: &str) -> Self {
         let work = super::temp_dir();
         open_to_others(work.path());

@@ -238,7 +238,7 @@ impl MixedLedger {
 }
 
 #[test]
-fn a_ledger_of_both_kinds_over_two_accounts_paths_is_archived() {
+fn a_ledger_of_append_vecs_and_split_storages_is_archived() {
     let mixed = MixedLedger::new();
     let out = temp_dir();
     let flags = mixed.flags("--accounts");

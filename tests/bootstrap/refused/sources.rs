@@ -12,7 +12,7 @@ fn is_archive_download(request: &Request) -> bool {
 }
 
 #[test]
-fn an_unreachable_trusted_server_has_not_denied_the_archive() {
+fn an_unreachable_trusted_server_is_not_said_to_lack_the_archive() {
     let good = serve(&full_archive_only(), TransferMode::Ranges);
     let dir = temp_dir();
     for command in [["fetch", "-o"], ["bootstrap", "--ledger"]] {
@@ -80,7 +80,7 @@ fn an_unreachable_source_leaves_no_ledger() {
 
 /// The server states a length for which no disk has space.
 #[test]
-fn an_archive_without_room_is_not_fetched() {
+fn an_archive_without_space_is_not_fetched() {
     let files = full_archive_only();
     let name = files.keys().next().expect("an archive").clone();
     let server = Server::start(move |request, stream| {
@@ -101,7 +101,7 @@ fn an_archive_without_room_is_not_fetched() {
 }
 
 #[test]
-fn a_trusted_server_whose_list_fails_has_not_denied_the_archive() {
+fn a_trusted_server_whose_list_fails_is_not_said_to_lack_the_archive() {
     let good = serve(&full_archive_only(), TransferMode::Ranges);
     let dir = temp_dir();
     let trusted = Server::start(|request, stream| {
@@ -167,7 +167,7 @@ fn only_archives_with_the_expected_roots_are_restored() {
 
 /// The server does not state the length of its archive.
 #[test]
-fn the_expected_root_is_checked_without_a_length() {
+fn the_expected_root_is_checked_if_the_length_is_unknown() {
     let [right, other] = ["1", "9"].map(|level| archives(&["--zstd-level", level]));
     let (full, bytes) = right.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("an archive");
     let dir = temp_dir();

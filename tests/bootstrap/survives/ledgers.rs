@@ -254,7 +254,7 @@ fn a_run_waits_for_a_server_that_is_away_after_the_full_archive() {
 
 /// The server sends the full archive, but is too busy to say whether it has an incremental archive.
 #[test]
-fn a_server_that_fails_only_for_the_incremental_is_asked_again() {
+fn a_server_that_fails_only_for_the_incremental_archive_is_asked_again() {
     let files = archives(&[]);
     let busy_answers_left = AtomicUsize::new(7);
     let server = Server::start(move |request, stream| {

@@ -41,7 +41,7 @@ fn export_is_explained_where_the_build_lacks_it() {
 }
 
 #[test]
-fn mistakes_get_an_explanation_and_a_hint() {
+fn mistakes_are_explained_with_a_hint() {
     let ledger = ledger("ledger-at-26");
     let dir = temp_dir();
     let ledger = text(ledger.path());
@@ -151,7 +151,7 @@ fn control_characters_in_names_are_escaped() {
 /// A command that cannot use a URL or a host names the command, or the URL, to use instead.
 #[cfg(feature = "net")]
 #[test]
-fn urls_and_hosts_get_the_right_command_as_hint() {
+fn errors_about_urls_and_hosts_suggest_what_works() {
     let dir = temp_dir();
     let out = text(dir.path());
     let url = format!("http://user:secret@127.0.0.1:9/{FULL_26}");
@@ -205,6 +205,6 @@ fn level_is_an_alias_of_zstd_level() {
 }
 
 #[test]
-fn an_address_without_a_host_gets_a_suggestion() {
+fn the_error_about_a_port_alone_suggests_an_address() {
     assert_fails(&["serve", "/", "--listen", "8899"], 2, &["an address and a port are needed: 127.0.0.1:8899"]);
 }

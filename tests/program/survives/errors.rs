@@ -1,7 +1,7 @@
 //! System calls that fail, because `strace` injects errors, and system calls that do less than asked, because of a
 //! preloaded library. A run either succeeds in spite of the fault, and then its output is whole, or fails and leaves no
-//! output. Only a fault at or after the renaming of the output may leave some, and only a fault of the cleanup may leave
-//! temporary files.
+//! output. If the fault comes at or after the renaming of the output, there may be output, which is whole. Some faults,
+//! such as those of the cleanup, leave temporary files, which the next run removes.
 //!
 //! By default, the tests run a sample. `FAULTS_ERRORS` sets the number of failing calls for each command and
 //! fault, `FAULTS_SEED` selects them. Prints a table; docs/reliability.md has its sums.

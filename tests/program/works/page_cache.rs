@@ -201,8 +201,8 @@ fn assert_left_as_it_was(dir: &Path, warm: impl Fn(&Path), action: impl Fn(usize
                 let after = &after[path];
                 (0..before.len()).filter(|page| before[*page] == was_resident && after[*page] != was_resident).collect()
             };
-            // A page that two files or frames share is treated like its neighbors, so one page at each end of a
-            // file may change.
+            // A page that two frames share is treated like its neighbors, so one page at each end of a file may
+            // change.
             let files = before.keys().map(|path| (path.clone(), pages_of(path)));
             files.filter(|(_, pages): &(_, Vec<usize>)| pages.len() > 2).collect::<Vec<_>>()
         };
@@ -288,7 +288,7 @@ fn reading_is_no_faster_than_allowed() {
     let bytes = fs::metadata(&test.archive).expect("read").len();
     let start = Instant::now();
     test.recompress("slow", IoPolicy::default().io_hint(IoHint::Gentle).rate(bytes));
-    // At this rate, reading takes a second, less the time that planning took.
+    // At this rate, reading takes about a second.
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
 }
 

@@ -164,7 +164,7 @@ fn errors_are_colored_unless_no_color_is_set() {
     assert!(!plain.contains('\x1b'), "{plain:?}");
 }
 
-/// Every line in the journal has its level, including lines of progress.
+/// Every line for the journal, including progress, begins with its level.
 #[test]
 fn journal_lines_have_levels() {
     let dir = temp_dir();
@@ -268,7 +268,7 @@ fn usage_errors_have_exit_code_2() {
 }
 
 #[test]
-fn versions_are_short_and_long() {
+fn version_flags_print_a_short_and_a_long_form() {
     let output = slotpress().arg("-V").output().expect("runs");
     let version = String::from_utf8(output.stdout).expect("text");
     let details = version.strip_prefix(concat!("slotpress ", env!("CARGO_PKG_VERSION"), " (")).expect("the version");

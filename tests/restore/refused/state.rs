@@ -261,7 +261,7 @@ fn a_pair_is_checked_as_one_state() {
 /// Checksums and an index do not prove that the accounts are right, so archives of slotpress are checked like others,
 /// unless an option disables the check.
 #[test]
-fn checksums_and_an_index_do_not_suffice() {
+fn checksums_and_an_index_do_not_replace_the_state_check() {
     let _turn = take_turn();
     let ledger = ledger_of(AGAVE_4_4, 26);
     let out = temp_dir();

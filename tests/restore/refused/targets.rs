@@ -128,7 +128,7 @@ fn a_target_that_holds_a_state_is_refused() {
 
 /// The error names old states that could be removed.
 #[test]
-fn a_lack_of_room_names_old_states() {
+fn a_lack_of_space_names_old_states() {
     needs!("sys_admin", "mount", "umount");
     let ledger = ledger("ledger-at-26");
     let out = temp_dir();

@@ -90,7 +90,7 @@ fn two_restores_into_one_accounts_path_exclude_each_other() {
 }
 
 #[test]
-fn distinct_targets_run_side_by_side() {
+fn restores_into_distinct_targets_run_side_by_side() {
     let dir = temp_dir();
     let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
     let outputs = restore_both([&["--ledger", text(&first)], &["--ledger", text(&second)]], dir.path(), 0);

@@ -99,7 +99,7 @@ fn ledgers_of_agaves_archives_boot() {
 }
 
 #[test]
-fn ledgers_of_our_archives_boot() {
+fn ledgers_of_slotpress_archives_boot() {
     let ledger_26 = ledger("ledger-at-26");
     let ledger_40 = ledger("ledger-at-40");
     let out = temp_dir();
@@ -118,7 +118,7 @@ fn ledgers_of_our_archives_boot() {
             target.restore(&in_order);
             assert_boots(&target, &in_order);
         }
-        // Our incremental archive on Agave's full one.
+        // slotpress's incremental archive on Agave's full one.
         let target = Target::new(0);
         target.restore(&[&fixture(FULL_26), &incremental]);
         assert_boots(&target, &[&fixture(FULL_26), &incremental]);

@@ -155,7 +155,7 @@ fn verdicts_agree_with_firedancer() {
 }
 
 #[test]
-fn verify_is_stricter_than_firedancer_where_others_must_not_rely_on_it() {
+fn verify_is_stricter_than_firedancer_on_purpose() {
     let corpus = corpus();
     for (label, reason) in STRICTER_THAN_FIREDANCER {
         let (verdict, _) = verdict_for_firedancer(&corpus, label);
@@ -298,7 +298,7 @@ fn find_disagreements(
 /// leaves out fields that Agave compares with `genesis.bin`, and fields that `verify` does not check.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
-fn flipped_bits_of_documents_agree_with_agave() {
+fn verdicts_on_flipped_bits_agree_with_agave() {
     let oracles = Oracle::required();
     let tar = Tar::read(FULL_26);
     let mut disagreements = Vec::new();
