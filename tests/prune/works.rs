@@ -243,7 +243,7 @@ fn unusable_archives_do_not_count_as_kept() {
     for slot in [700, 701, 702] {
         assert!(listed.contains(&format!("! {}", name(slot))), "{listed}");
     }
-    assert!(listed.contains("not usable: it has no end"), "{listed}");
+    assert!(listed.contains("not usable: its end is missing"), "{listed}");
     assert!(listed.contains("not usable: its first bytes"), "{listed}");
 
     let all = file_names(dir.path());

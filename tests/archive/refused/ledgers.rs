@@ -325,7 +325,7 @@ fn invalid_obsolete_records_are_refused() {
         ("long", first + 8, 1 << 40, "is outside the file of "),
         ("unaligned", first, field(first) + 4, "which is not a multiple of 8"),
         ("twice", first + 24, field(first), "overlap"),
-        ("another storage", at, 9_999, "is not there"),
+        ("another storage", at, 9_999, "but is missing"),
         ("too many", at + 24, u64::MAX / 24, "obsolete records"),
         ("too many storages", 0, u64::MAX, "obsolete records"),
     ] {

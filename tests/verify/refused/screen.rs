@@ -141,7 +141,7 @@ fn the_right_name_of_a_renamed_archive_is_reported() {
     for path in [renamed.full.as_str(), text(&misnamed)] {
         let (code, stdout) = verify(&[path]);
         assert_eq!(code, 3, "{stdout}");
-        let remedy = format!("what to do: all but the name is good: name it {FULL_26}");
+        let remedy = format!("what to do: everything except the name is valid: name it {FULL_26}");
         assert!(stdout.contains(&remedy), "{stdout}");
     }
     let (code, stdout) = verify(&[&full, &renamed.incremental]);

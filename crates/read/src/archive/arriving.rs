@@ -1,7 +1,7 @@
-//! Source of an archive that is still arriving (on standard input). Its bytes are appended to a
-//! file, and readers wait for bytes that have not arrived.
+//! Source of an archive that is still arriving (on standard input). Its bytes are appended to a file, and
+//! readers wait for bytes that have not arrived.
 //!
-//! The length is unknown until a reader has reached the end, even if all bytes have arrived: readers
+//! The length is unknown until a reader has reached the end, even if all bytes have arrived, because readers
 //! must not behave differently if the sender is fast.
 //!
 //! Readers read from the file, so a slow reader does not delay others, and any part can be read again.
@@ -39,15 +39,15 @@ struct ArrivedBytes {
 }
 
 impl ArrivingSource {
-    /// Creates a source without bytes. `file` must be readable and writable; errors name `path`.
+    /// Creates a source that has no bytes yet. `file` must be readable and writable. Errors name `path`.
     pub fn new(file: File, path: PathBuf) -> Self {
         Self { path, file, arrived: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Appends `input` to the file until its end, an interrupt, or [`stop`](Self::stop). Readers
-    /// receive an error too.
+    /// Appends `input` to the file until the input ends, the run is interrupted, or [`stop`](Self::stop) is
+    /// called. If this fails, readers receive the error too.
     pub fn receive(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
-        // Readers wait for the end, so they must learn of a panic too.
+        // Readers wait for the end, so they must also learn of a panic.
         let result = catch_panic(|| self.append(input, progress));
         let mut arrived = self.arrived.lock();
         match &result {
@@ -135,7 +135,7 @@ mod tests {
         ArrivingSource::new(tempfile::tempfile().expect("a file"), PathBuf::from("standard input"))
     }
 
-    /// Bytes from a pipe can be read at any offset and repeatedly. The length is known at the end.
+    /// Bytes from a pipe can be read at any offset, and more than once. The length is known at the end.
     #[test]
     fn readers_wait_for_bytes_from_a_pipe() {
         let content: Vec<u8> = (0..3_000_000u32).map(|number| (number % 251) as u8).collect();

@@ -1,4 +1,4 @@
-//! Divides the content of storages in an archive that is read in order into batches for the workers.
+//! Divides the contents of storages into batches for the workers, while an archive is read in order.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use slotpress_format::{NoSink, RecordWalker};
 
 use super::visit::{RecordVisitor, StorageRef};
 
-/// Length at which a batch is sent. The cost of a send is then negligible, and the batch stays in a
+/// Length at which a batch is sent, in bytes. Sending then takes negligible time, and the batch fits into a
 /// core's cache.
 const BATCH_BYTES: usize = 512 * 1024;
 
@@ -30,7 +30,7 @@ pub struct Batcher {
     batches: Sender<StorageBatch>,
     free: Receiver<StorageBatch>,
     batch: StorageBatch,
-    /// Part of the current storage, whose end is not known yet.
+    /// Part of the current storage in this batch. Its end is not known yet.
     current: Option<StoragePart>,
 }
 
@@ -39,7 +39,7 @@ impl Batcher {
         Self { batches, free, batch: StorageBatch::default(), current: None }
     }
 
-    /// Begins a storage; `None` for an entry whose records are not visited.
+    /// Begins an entry. `storage` is `None` if its records are not visited.
     pub fn begin(&mut self, storage: Option<StorageRef>) {
         self.current = storage.map(|storage| self.new_part(storage, RecordWalker::default()));
     }
@@ -62,8 +62,8 @@ impl Batcher {
         }
     }
 
-    /// Sends the batch within a storage. Walking over the record headers yields the
-    /// state in which the next batch begins.
+    /// Sends the batch, although the current storage continues. Walking over the record headers yields the
+    /// state of the walk at the start of the next batch.
     fn send_within_storage(&mut self) {
         let Some(part) = self.current.take() else { return };
         let storage = part.storage;
@@ -97,7 +97,7 @@ impl Batcher {
         let next = self.free.try_recv().unwrap_or_default();
         let batch = std::mem::replace(&mut self.batch, next);
         if !batch.parts.is_empty() {
-            // Fails only if all workers have panicked, which they report themselves.
+            // Sending fails only if all workers have panicked. They report the panics themselves.
             let _ = self.batches.send(batch);
         }
     }
@@ -115,7 +115,7 @@ pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<StorageBatc
             }
         }
         batch.bytes.clear();
-        // Fails if the channel has enough free batches.
+        // Sending fails if the channel has enough free batches.
         let _ = emptied.try_send(batch);
     }
 }

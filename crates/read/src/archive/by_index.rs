@@ -1,12 +1,11 @@
-//! Reads an archive with an index: every worker reads, decodes and parses frames independently, in
-//! any order.
+//! Reads an archive with an index: every worker reads, decodes and parses frames independently.
 //!
-//! The index was valid when the archive was opened, so a contradiction is damage. A frame that
-//! contradicts the seek table is lost, and a tar header that contradicts the index ends the reading.
+//! The index agreed with the seek table when the archive was opened, so a contradiction is damage. A frame
+//! that contradicts the seek table is lost, and a tar header that contradicts the index ends the reading.
 //!
-//! A storage or document may continue in the next frame. The worker of a frame then sends the
-//! parser's state to the worker of the next frame. For a storage, it does so as soon as it has walked
-//! over the record headers. Workers take frames in order, so a waiting worker always waits for a
+//! A storage or document may continue in the next frame. The worker of a frame then sends the parser's state
+//! to the worker of the next frame. For a storage, it does so as soon as it has walked over the record
+//! headers. A frame is taken before the frame that continues it, so a waiting worker always waits for a
 //! running one.
 
 mod events;
@@ -83,7 +82,7 @@ struct IndexReader<'a> {
     visitor: &'a dyn Visitor,
 }
 
-/// A frame to read, with channels from and to the workers of the neighbours that share an entry with it.
+/// A frame to read, with channels from and to the workers of neighboring frames that share an entry with it.
 struct FrameItem {
     number: usize,
     frame: DataFrame,
@@ -204,7 +203,7 @@ impl IndexReader<'_> {
             };
             parser = EntryParser::resume(*entry, span.offset_bytes)
                 .ok_or_else(|| contradiction_error(&frame, "an entry is cut inside its header"))?;
-            // `recv` fails if the previous frame was lost. Then the rest of its last entry is lost too.
+            // `recv` fails if the previous frame was lost. The rest of its last entry is then lost too.
             events.resume(entry, from_previous.and_then(|receiver| receiver.recv().ok()))?;
         }
         let result = parser.feed(content, &mut |event| events.handle(event));
@@ -212,7 +211,7 @@ impl IndexReader<'_> {
             return Err(error);
         }
         result.map_err(|error| contradiction_error(&frame, error))?;
-        // Zeros in place of a header end a tar stream: later entries would be lost silently.
+        // Zeros in place of a header end the tar stream, so later entries would be lost silently.
         let end_entry = first_entry_after(&span, entries);
         let is_over = parser.end() != TarEnd::Inside;
         if events.next_entry != end_entry || (is_over && end_entry != entries.len()) || parser.end() == TarEnd::Junk {
@@ -233,7 +232,7 @@ fn decode(decoder: &mut FrameDecoder, frame: &DataFrame, bytes: &[u8], content: 
     }
 }
 
-/// Reverses the order of frames, except within chains of linked frames, in which each frame waits for the
+/// Reverses the order of frames, except within chains of linked frames: there, each frame waits for the
 /// previous one.
 fn reverse_chains(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
     let starts = items.iter().enumerate().filter(|(_, item)| item.from_previous.is_none());

@@ -1,4 +1,4 @@
-//! Detects the compression of an archive by its first bytes, whatever its name says.
+//! Detects the compression of an archive from its first bytes, whatever its name says.
 
 use slotpress_base::{Error, Result};
 use slotpress_format::{ArchiveCompression, Entry};
@@ -14,8 +14,10 @@ pub fn detect_compression(start: &[u8]) -> Result<ArchiveCompression> {
         [] => Err(Error::damaged("the file is empty").with_hint("the download did not start: download it again")),
         _ => match start.try_into().ok().map(Entry::parse_header) {
             Some(Ok(_)) => Ok(ArchiveCompression::None),
-            _ => Err(Error::damaged("not a snapshot archive: no known compression and not a tar, by its first bytes")
-                .with_hint("a server's error page may have been saved in its place: look into the file")),
+            _ => Err(Error::damaged(
+                "not a snapshot archive: its first bytes are neither those of a known compression nor those of a tar",
+            )
+            .with_hint("a server's error page may have been saved in its place: look into the file")),
         },
     }
 }

@@ -1,4 +1,4 @@
-//! Decodes a stream in order on all cores, from its first byte to its last.
+//! Decodes a stream from its first byte to its last on several threads, and passes on its content in order.
 
 use std::io::BufRead;
 
@@ -63,8 +63,8 @@ impl FrameDecoder {
         Ok(Self { context })
     }
 
-    /// Decodes a frame into `buf`, replacing its contents. Fails if the content is longer than
-    /// `content_bytes_max`. Errors name `offset_bytes`, the frame's position.
+    /// Decodes a frame into `buf`, and replaces what was there. Fails if the content does not fit into the
+    /// buffer's capacity, which is at least `content_bytes_max`. Errors name `offset_bytes`, the frame's position.
     pub fn decode(&mut self, frame: &[u8], offset_bytes: u64, content_bytes_max: u64, buf: &mut Vec<u8>) -> Result<()> {
         buf.clear();
         buf.reserve(to_usize(content_bytes_max));
@@ -72,7 +72,7 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// Decodes a piece, and returns its number of compressed bytes. The inner error is damage to a frame.
+    /// Decodes a piece, and returns the number of its compressed bytes. The inner error is damage to a frame.
     fn decode_piece(
         &mut self,
         piece: StreamPiece,

@@ -1,6 +1,5 @@
-//! Collects the entries that are not storages: version, status cache, bank file. A thread for each
-//! document parses bytes as they arrive, so that neither a temporary file nor a gigabyte of memory
-//! is needed.
+//! Parses the entries that are not storages: version, status cache, bank file. A thread for each document
+//! parses bytes as they arrive, so neither a temporary file nor a gigabyte of memory is needed.
 
 use std::io::{BufRead, Read};
 use std::thread::{Builder, JoinHandle};
@@ -14,8 +13,7 @@ use slotpress_format::{
 
 use super::source::PieceStream;
 
-/// Documents of one archive or ledger. A document is `None` if it is missing or was not read to
-/// its end.
+/// Documents of one archive or ledger. A document is `None` if it is missing or could not be read to its end.
 #[derive(Debug, Default)]
 pub struct Documents {
     pub bank: Option<Result<ParsedBank>>,
@@ -42,9 +40,9 @@ pub struct DocumentReader {
     threads: usize,
 }
 
-/// Limit on the threads of a reader, which starts one for each document. An archive with several
-/// documents of a kind is refused, but a hostile archive may hold millions, and starting a thread for
-/// each would take a minute. Further documents are not parsed.
+/// Limit on the threads of a reader, which starts a thread for each document. Further documents are not parsed.
+/// An archive with several documents of a kind is refused, but a hostile archive may hold millions, and
+/// starting a thread for each of them would take a minute.
 const THREADS_MAX: usize = 8;
 
 impl DocumentReader {
@@ -52,7 +50,7 @@ impl DocumentReader {
         self.abandon();
         let parse: Parse = match entry.kind {
             _ if self.threads >= THREADS_MAX => return Ok(()),
-            // One byte more than the limit is kept, to show that the document is too long.
+            // One byte more than the limit is kept, which shows that the document is too long.
             EntryKind::Version => |pieces, _, documents| {
                 let mut version = Vec::new();
                 let read = pieces.take((VERSION_BYTES_MAX as u64).saturating_add(1)).read_to_end(&mut version);
@@ -93,10 +91,11 @@ impl DocumentReader {
         }
     }
 
-    /// Drops the current entry, whose content will not be complete: its document is unknown, not
-    /// damaged.
+    /// Drops the current entry, whose content will not be complete. Its document is unknown, not damaged.
     pub fn abandon(&mut self) {
-        drop(self.current.take().map(PushParser::finish));
+        if let Some(parser) = self.current.take() {
+            parser.finish();
+        }
     }
 
     pub fn finish(mut self) -> Documents {
@@ -122,7 +121,7 @@ type DocumentStream = PieceStream<Receiver<Vec<u8>>>;
 
 type Parse = fn(DocumentStream, u64, &mut Documents);
 
-/// Parses a document; a panic of the parser is an error of the document.
+/// Parses a document. If the parser panics, returns an error.
 fn try_parse<T>(fields: FieldReader<DocumentStream>, parse: fn(FieldReader<DocumentStream>) -> Result<T>) -> Result<T> {
     catch_panic(|| {
         panic_point("document");
@@ -150,7 +149,7 @@ impl PushParser {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        // Fails if the parser has ended, because it found an error.
+        // Sending fails if the parser has ended because of an error.
         let _ = self.pieces.send(bytes.to_vec());
     }
 

@@ -1,5 +1,5 @@
-//! Reads the first fields of an archive's bank file, such as slot duration and time, without reading
-//! the rest of the archive.
+//! Reads the first fields of an archive's bank file, such as the slot duration and the time, without reading
+//! the whole archive.
 
 use slotpress_base::{Error, ErrorKind, EscapePath, NoProgress, Result, split_at_most, to_usize};
 use slotpress_format::{BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, FieldReader, TarEvent, read_bank_front};
@@ -9,27 +9,27 @@ use super::range::read_range;
 use super::tail::Tail;
 use crate::{Rule, rule_against_agave};
 
-/// Bytes read from the start of the bank file. The slot duration follows at most 300 blockhashes of 56
-/// bytes.
+/// Bytes read from the start of the bank file. Before the slot duration, there are at most 300 blockhashes of
+/// 56 bytes.
 const FRONT_BYTES: usize = 64 * 1024;
 
 /// Limit on the tar bytes that are decoded without an index. Agave writes the status cache (60 MB on
 /// mainnet) before the bank file.
 const TAR_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Setting in the index of an archive that was recompressed from an archive of Firedancer, with
-/// unchanged storages.
+/// Setting in the index of an archive that was recompressed from an archive of Firedancer. The storages are
+/// unchanged.
 pub const RECOMPRESSED_FROM_FIREDANCER: &str = "recompressed-from=firedancer";
 
 pub fn was_recompressed_from_firedancer(tail: &Tail) -> bool {
     tail.index.settings.split(' ').any(|setting| setting == RECOMPRESSED_FROM_FIREDANCER)
 }
 
-/// Refuses an archive that no version of Agave loads, as far as its beginning shows. `is_base` is
-/// true for the full archive of a pair, whose bank file clients do not use.
+/// Refuses an archive of Firedancer if its beginning shows that no version of Agave loads it. `is_base` is true
+/// for the full archive of a pair, whose bank file clients do not use.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`], or the disk fails, or there is not enough memory.
+/// The archive is refused ([`ErrorKind::Unsupported`]); the disk fails; or there is not enough memory.
 pub fn refuse_unless_agave_loads(archive: &OpenArchive, is_base: bool) -> Result<()> {
     let Some(bank) = read_bank(archive)? else { return Ok(()) };
     let rule = if is_base {
@@ -67,8 +67,8 @@ fn storages_share_a_slot(archive: &OpenArchive) -> Result<bool> {
     Ok(matches!(slots[..], [first, second] if first == second))
 }
 
-/// Reads the fields of the bank file before the stakes. `None` if they are not in the part that is read. Does
-/// not report damage.
+/// Reads the fields of the bank file before the stakes. `None` if they are not in the part that is read, or if
+/// that part is damaged.
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
@@ -92,7 +92,7 @@ pub fn read_bank(archive: &OpenArchive) -> Result<Option<BankFile>> {
     Ok(bank_entry.and_then(|entry| parse_front(&entry, &front)))
 }
 
-/// Like [`read_bank`], but reads only a few small ranges. `None` also if there is no index.
+/// Like [`read_bank`], but reads only a few frames. Also returns `None` if there is no index.
 pub fn read_bank_by_index(archive: &OpenArchive) -> Option<BankFile> {
     let entries = &archive.tail.as_ref()?.index.entries;
     let number = entries.iter().position(is_bank)?;
@@ -112,11 +112,11 @@ fn parse_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
     read_bank_front(FieldReader::new(front, entry.content_bytes, "the bank file")).ok()
 }
 
-/// Parses the beginning of an archive until `has_enough` returns true. Does not report damage.
+/// Parses the beginning of an archive until `has_enough` returns true, or until damage, which is not reported.
 fn parse_until(archive: &OpenArchive, has_enough: &mut dyn FnMut(TarEvent<'_>) -> bool) -> Result<()> {
     let mut is_enough = false;
     let mut parser = EntryParser::default();
-    // Nothing is read ahead: the rest of the archive is not needed.
+    // Nothing is read ahead, because the rest of the archive is not needed.
     let result = archive.decode_stream(1, 0, &NoProgress, &mut |bytes| {
         parser.feed(bytes, &mut |event| {
             is_enough = is_enough || has_enough(event);

@@ -1,6 +1,6 @@
-//! Reads an archive in the order of its tar stream, whatever program wrote it. Frames are decoded on all cores if
-//! their size allows. The calling thread parses the tar stream, other threads receive the contents,
-//! and workers receive the records in batches.
+//! Reads an archive in the order of its tar stream, whatever program wrote it. Frames are decoded on all
+//! cores unless they are too large. The calling thread parses the tar stream, other threads receive the
+//! contents, and workers receive the records in batches.
 //!
 //! Reading ends at the first frame that does not decode. After an invalid tar header, frames are
 //! still decoded, but no further entries are read.
@@ -21,14 +21,14 @@ use super::opened::{ArchiveContents, ArchivePass};
 use super::visit::{EntrySink, ReadFault, RecordVisitor, Visitor};
 use super::walk::{FrameStatistics, SeenFrame};
 
-/// Limit on the threads for the visitor's sinks. Each thread creates and fills files at 1 to 2 GB
-/// a second, so more threads would wait for the disk.
+/// Limit on the threads for the visitor's sinks. Each thread creates and fills files at 1 to 2 GB per second,
+/// so more threads would wait for the disk.
 const SINKS_MAX: usize = 4;
 
 const NOTHING_AFTER: &str = "nothing after the damage was read";
 
-/// Reads a stream in order until its end, or until the visitor or a sink returns an error. Passes
-/// contents to `sink` in order, or, without it, to sinks of the visitor on several threads.
+/// Reads a stream in order until its end, or until the visitor or a sink returns an error. Passes contents to
+/// `sink` in order, or, if it is `None`, to sinks of the visitor on several threads.
 pub fn read_in_order(
     input: Box<dyn BufRead + Send + '_>,
     compression: ArchiveCompression,
@@ -65,8 +65,8 @@ pub fn read_in_order(
     reader.finish(decoded)
 }
 
-/// The first error other than damage to the archive: of the visitor, of a sink, or of a worker that
-/// panicked, whose records were not visited. It ends the reading.
+/// The first error other than damage to the archive: an error of the visitor or of a sink, or the panic of a
+/// worker, whose records were not visited. It ends the reading.
 type FirstError = Mutex<Option<Error>>;
 
 fn start_workers<'scope, 'a: 'scope>(
@@ -116,7 +116,7 @@ fn decode(
 struct EntryReader<'a, 's> {
     parser: EntryParser,
     sinks: Option<&'a ThreadPool>,
-    /// True after damage: no further entries are read.
+    /// True after damage, after which no further entries are read.
     has_lost_entries: bool,
     /// True after a frame that does not decode, which was reported to the visitor.
     has_lost_frame: bool,
@@ -152,8 +152,8 @@ impl<'a> EntryReader<'a, '_> {
         Ok(())
     }
 
-    /// Feeds the next bytes to the parser. The inner result is the parser's, the outer one that of the
-    /// visitor and the sink.
+    /// Feeds the next bytes to the parser. The inner result is that of the parser, and the outer result that of
+    /// the visitor and the sink.
     fn feed<'b>(&mut self, bytes: &'b [u8], sinks: Option<&PoolScope<'b>>) -> Result<Result<()>>
     where
         'a: 'b,
@@ -237,7 +237,7 @@ impl<'a> Events<'a, '_> {
         match event {
             TarEvent::Begin(entry) => {
                 let number = self.entries;
-                self.entries = number.saturating_add(1); // The parser refuses more than a `u32` holds.
+                self.entries = number.saturating_add(1); // The parser refuses more entries than fit into a `u32`.
                 let entry_use = self.visitor.choose_use(&entry)?;
                 if let Some(batcher) = &mut self.batcher {
                     batcher.begin(entry_use.storage);
@@ -251,7 +251,7 @@ impl<'a> Events<'a, '_> {
                 }
             }
             TarEvent::Content { offset_bytes, bytes } => {
-                // The sink comes first: if it fails, nothing else needs the bytes.
+                // The sink comes first, because nothing else needs the bytes if it fails.
                 match (&mut self.sink, self.sink_entry) {
                     (Some(sink), Some(_)) => sink.write(offset_bytes, bytes)?,
                     (None, Some(sink_entry)) => self.pass_on(sink_entry, offset_bytes, bytes, sinks),
@@ -277,7 +277,7 @@ impl<'a> Events<'a, '_> {
         Ok(())
     }
 
-    /// Passes a part of an entry to a new sink, on one of the sinks' threads.
+    /// Passes a part of an entry to a new sink on one of the threads for sinks.
     fn pass_on<'b>(
         &self,
         (number, entry): (u32, Entry),

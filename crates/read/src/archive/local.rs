@@ -1,4 +1,4 @@
-//! An archive that is read once, in order, from a file or a stream of this machine.
+//! An archive in a file on this machine, or in a stream that is read once, in order.
 
 #![warn(missing_docs)]
 
@@ -12,7 +12,7 @@ use slotpress_base::{IoContext, Result};
 /// Name of a stream in errors.
 pub const STANDARD_INPUT: &str = "standard input";
 
-/// Archive in a local file, or in a stream without a name.
+/// An archive in a local file, or in a stream without a name.
 #[derive(Clone, Debug)]
 pub enum LocalArchive {
     /// Path of an archive's file.
@@ -22,14 +22,14 @@ pub enum LocalArchive {
 }
 
 impl LocalArchive {
-    /// Creates an archive from a stream with a file descriptor, such as an open file, a pipe or a socket. A
-    /// wait for its bytes can be interrupted.
+    /// Creates an archive from a stream with a file descriptor, such as an open file, a pipe or a socket. The
+    /// progress can interrupt a read that waits for bytes.
     pub fn from_stream(stream: impl Into<OwnedFd>) -> Self {
         Self::Stream(Arc::new(File::from(stream.into())))
     }
 
-    /// Opens standard input as an archive. Do not read from [`std::io::stdin`] as well, because its
-    /// buffer would keep some of the bytes.
+    /// Opens standard input as an archive. Do not also read from [`std::io::stdin`], whose buffer would keep
+    /// some of the bytes.
     ///
     /// # Errors
     /// Standard input is closed.

@@ -1,4 +1,4 @@
-//! An open archive, its name, and how to read it.
+//! An open archive, the input that it is opened from, and the settings for reading it.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -24,13 +24,13 @@ pub struct OpenArchive {
     pub source: SharedSource,
     pub name: Option<ArchiveName>,
     pub compression: ArchiveCompression,
-    /// Seek table, index and frame hashes; `None` without a valid index, or if it is ignored.
+    /// Seek table, index and frame hashes; `None` if there is no valid index, or if the index is ignored.
     pub tail: Option<Tail>,
     pub index_error: Option<Error>,
     pub io_policy: IoPolicy,
 }
 
-/// Settings for reading an archive. Default: all of it, in its order, without comparing hashes.
+/// Settings for reading an archive. By default, all of it is read, in its order, without comparing hashes.
 #[derive(Setters)]
 pub struct ArchivePass<'a> {
     #[setters(skip)]
@@ -41,7 +41,7 @@ pub struct ArchivePass<'a> {
     pub wanted_only: bool,
     /// Reads the newest (last) storages first, if there is an index.
     pub newest_first: bool,
-    /// Compares the frames that are read with their hashes, if the archive has frame hashes.
+    /// Compares the frames that are read with their hashes, if the archive has an index with frame hashes.
     pub check_hashes: bool,
     #[setters(skip)]
     pub progress: &'a dyn Progress,
@@ -57,7 +57,7 @@ impl<'a> ArchivePass<'a> {
 #[derive(Debug, Default)]
 pub struct ArchiveContents {
     pub documents: Documents,
-    /// Statistics of frames. With an index, only `frames` and `skippable_bytes` are set.
+    /// Statistics of the frames. With an index, only `frames` and `skippable_bytes` are set.
     pub frames: FrameStatistics,
     /// Length of the tar stream in bytes, as far as it was read.
     pub tar_bytes: u64,
@@ -106,7 +106,7 @@ impl OpenArchive {
         self.name.as_ref().and_then(|name| name.base_slot)
     }
 
-    /// Returns the root of the archive. `None` without frame hashes, or if the index is ignored.
+    /// Returns the root of the archive. `None` if there are no frame hashes, or if the index is ignored.
     pub fn root(&self) -> Option<ArchiveRoot> {
         Some(self.tail.as_ref()?.hashes.as_ref()?.root)
     }
@@ -118,7 +118,7 @@ impl OpenArchive {
     }
 
     /// Calls `work` with a stream of the compressed bytes, whose rate the I/O policy limits. Parts of a file
-    /// that are not in the page cache bypass it, and are read ahead, up to `ahead_bytes_max`.
+    /// that are not in the page cache are read ahead, up to `ahead_bytes_max`, without filling the cache.
     pub fn with_stream<R>(
         &self,
         ahead_bytes_max: u64,
@@ -173,14 +173,14 @@ impl OpenArchive {
     }
 }
 
-/// An archive in a file or another source, and its name.
+/// An archive in a file or in another source, with its name.
 #[derive(Clone, Debug)]
 #[warn(missing_docs)]
 pub struct ArchiveInput {
     /// Path of the file, or the name that errors show for another source.
     pub path: PathBuf,
-    /// Parsed name of the archive, or the name that it will get. `None` if its name is not that of an
-    /// archive.
+    /// Parsed name of the archive, or the name that the archive will get. `None` if the file does not have an
+    /// archive's name.
     pub name: Option<ArchiveName>,
     /// Source of the bytes. `None` for the file at `path`.
     pub source: Option<SharedSource>,
@@ -213,7 +213,7 @@ impl ArchiveInput {
     /// Returns the length in bytes; `None` while it is unknown.
     ///
     /// # Errors
-    /// The file cannot be found.
+    /// The file does not exist, or its metadata cannot be read.
     pub fn length_bytes(&self) -> Result<Option<u64>> {
         match &self.source {
             Some(source) => Ok(source.length_bytes()),

@@ -1,4 +1,4 @@
-//! Looks ahead in a buffered stream, and counts the bytes that were consumed.
+//! Looks ahead in a buffered stream, and counts the bytes that have been consumed.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -7,7 +7,7 @@ use slotpress_base::{Error, IoContext, Result, fill_buf, split_at_most, to_usize
 
 pub struct Peeker<R> {
     input: R,
-    /// Bytes that were peeked together, although the input's buffer ended between them.
+    /// Bytes that were peeked across the end of the input's buffer.
     carried: Vec<u8>,
     position: u64,
 }

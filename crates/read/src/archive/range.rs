@@ -7,7 +7,7 @@ use super::decode::FrameDecoder;
 use super::opened::OpenArchive;
 use super::source::PieceReader;
 
-/// Fills `buf` with tar bytes that begin at `offset_bytes`. The archive must have an index.
+/// Fills `buf` with bytes of the tar stream from `offset_bytes` onwards. The archive must have an index.
 ///
 /// # Errors
 /// The frames cannot be read, do not decode, or do not hold what the seek table says.

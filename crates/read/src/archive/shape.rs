@@ -1,9 +1,9 @@
-//! Walks an archive from its first byte to its last without unpacking it, to show that the file is
-//! a whole archive.
+//! Walks an archive from its first byte to its last without unpacking it, to show that the file is a whole
+//! archive.
 //!
-//! In a zstd archive, only the headers of frames and blocks are read. The last frame is decoded if
-//! it is not too large: it must hold the end of the tar stream, so truncation between two frames is found
-//! too. Other compressions have no such headers, so they are decoded. The contents are not checked.
+//! In a zstd archive, only the headers of frames and blocks are read. If the last frame is not too large, it
+//! is decoded: it must hold the end of the tar stream, so truncation between two frames is found too. Archives
+//! of other compressions are decoded from start to end. The contents are not checked.
 
 use std::io::BufReader;
 use std::ops::Range;
@@ -24,6 +24,7 @@ use super::walk::{BufferPool, StreamPiece, WHOLE_FRAME_BYTES_MAX, damaged_at, de
 pub struct ArchiveShape {
     pub compression: ArchiveCompression,
     pub length_bytes: u64,
+    /// True if there is an index, into which slotpress always writes frame hashes.
     pub has_hashes: bool,
 }
 
@@ -32,14 +33,14 @@ struct FrameExtent {
     content_bytes_max: u64,
 }
 
-/// Blocks between two checks for an interrupt.
+/// Number of blocks between two checks for an interrupt.
 const BLOCKS_PER_CHECK: u64 = 1024;
 
 /// Walks a source to its end. Waits for bytes that have not arrived yet.
 ///
 /// # Errors
-/// The source is not an archive or is truncated ([`Damaged`](slotpress_base::ErrorKind::Damaged)), it
-/// cannot be read, or the walk is interrupted.
+/// The source is not an archive or is truncated ([`Damaged`](slotpress_base::ErrorKind::Damaged)); the source
+/// cannot be read; or the walk is interrupted.
 pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut start = [0; BLOCK_LEN];
     let read = read_up_to(source, &mut start, 0)?;
@@ -77,7 +78,7 @@ fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveSh
             }
         }
     }
-    // The walk skips contents, so check that the last byte exists.
+    // The walk skips contents, so it has not shown that the last byte exists.
     if offset > 0 && read_up_to(source, &mut [0], offset.saturating_sub(1))? == 0 {
         return Err(truncated_error(source.length_bytes().unwrap_or(offset)));
     }
@@ -198,8 +199,7 @@ pub(super) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Whole archives pass. Truncated archives do not, whatever their compression and wherever they are
-        /// cut.
+        /// Whole archives pass. Truncated archives do not, whatever their compression and wherever they end.
         #[test]
         fn cuts_are_found(
             content in proptest::collection::vec(1u8.., 1..5000),
@@ -228,14 +228,14 @@ pub(super) mod tests {
         }
     }
 
-    /// True if a truncated archive still has whole zstd frames, with all of the tar but some zeros at its
-    /// end.
+    /// True if a truncated archive consists of whole zstd frames, and lacks only some of the zeros at the end of
+    /// the tar stream.
     fn has_all_but_zeros(bytes: &[u8], cut: usize) -> bool {
         let (Ok(kept), Ok(whole)) = (zstd::decode_all(&bytes[..cut]), zstd::decode_all(bytes)) else { return false };
         kept.ends_with(&[0]) && whole[kept.len()..].iter().all(|byte| *byte == 0)
     }
 
-    /// The tar's padding and end begin in the second of three frames, so the third may be missing.
+    /// The zeros at the end of the tar stream begin in the second of three frames, so the third may be missing.
     #[test]
     fn a_last_frame_of_zeros_may_be_missing() {
         let bytes = &archives_of_several_compressions(&[1; 1387], 1462)[0];
@@ -249,7 +249,7 @@ pub(super) mod tests {
         let page = b"<!DOCTYPE html><html><body>503</body></html>".repeat(20);
         let frame = zstd::bulk::compress(&tar(b"1.2.0"), 1).expect("compresses");
         for bytes in [Vec::new(), vec![0; 5000], page.clone(), [frame, page].concat()] {
-            assert_eq!(walk(&bytes).expect_err("no archive").kind(), ErrorKind::Damaged);
+            assert_eq!(walk(&bytes).expect_err("not an archive").kind(), ErrorKind::Damaged);
         }
     }
 }

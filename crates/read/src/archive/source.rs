@@ -1,8 +1,8 @@
-//! The source of an archive's bytes, which can be read at any offset. A read may wait for bytes
-//! that have not arrived.
+//! The source of an archive's bytes, which can be read at any offset. A read may wait for bytes that have not
+//! arrived.
 //!
-//! To add a source (ranges of a server, an object store), implement [`Source`]; see
-//! [`arriving`](super::arriving).
+//! To add a source, such as ranges of a server or an object store, implement [`Source`], as
+//! [`arriving`](super::arriving) does.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -18,7 +18,7 @@ use slotpress_base::{Error, EscapePath, IoContext, IoHint, Result, range_bytes, 
 
 use crate::StagedFile;
 
-/// Bytes of a stream that are read at a time. Disks are faster with large reads; a pipe holds less.
+/// Bytes of a stream that are read at a time. Disks are faster with large reads. A pipe returns fewer.
 pub const SOURCE_PIECE_BYTES: usize = 1024 * 1024;
 
 /// Requests to a remote source, and the bytes that it sent.
@@ -39,23 +39,22 @@ pub trait Source: Debug + Send + Sync {
     /// Total number of bytes; `None` while it is unknown.
     fn length_bytes(&self) -> Option<u64>;
 
-    /// Reads bytes from `offset_bytes` onwards, at least one, and returns their number. Waits for bytes
-    /// that have not arrived. Returns 0 only at the end. After an error, the same range may be read again.
+    /// Reads bytes from `offset_bytes` onwards, and returns their number. Waits for bytes that have not arrived.
+    /// Returns 0 only at the end, or if `buf` is empty. After an error, the same range may be read again.
     fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 
-    /// The file that holds all bytes, if there is one. A file can be read directly, without filling the
-    /// page cache.
+    /// The file that holds all bytes, if there is one. A file can be read without filling the page cache.
     fn file(&self) -> Option<&File> {
         None
     }
 
-    /// True if the source sends its bytes only once and in order. Then only the first bytes can be read
-    /// again.
+    /// True if the source sends its bytes only once and in order. Only the first bytes of such a source can be
+    /// read again.
     fn is_stream(&self) -> bool {
         false
     }
 
-    /// Requests and bytes so far. `None` for a source on this machine.
+    /// Requests so far, and the bytes that they transferred. `None` for a source on this machine.
     fn transfer_totals(&self) -> Option<TransferTotals> {
         None
     }
@@ -95,10 +94,10 @@ impl LocalFile {
     /// Opens a regular file.
     ///
     /// # Errors
-    /// It cannot be opened, or is a directory, pipe or device.
+    /// The file cannot be opened, or is a directory, pipe or device.
     pub fn open(path: &Path) -> Result<Self> {
-        // Another program may replace the file with a pipe at any moment. An ordinary `open` would
-        // wait for a writer.
+        // Another program may replace the file with a pipe at any moment. An ordinary `open` would then wait for
+        // a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = rustix::fs::open(path, flags, Mode::empty());
         let file = File::from(opened.map_err(|error| Error::from_open(path, &error.into()))?);
@@ -160,7 +159,8 @@ impl Read for SourceStream<'_> {
     }
 }
 
-/// Reads pieces of a source on any thread in any order, with the given page cache policy.
+/// Reads pieces of a source on any thread and in any order. If the source is a file, `hint` decides which of
+/// its pages stay in the page cache.
 #[derive(Debug)]
 pub struct PieceReader<'a> {
     source: &'a dyn Source,

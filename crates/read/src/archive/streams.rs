@@ -1,4 +1,4 @@
-//! Decodes archives that one thread must decode from start to end: lz4, bzip2, gzip, and plain tar.
+//! Decodes archives that a single thread decodes from start to end: lz4, bzip2, gzip, and plain tar.
 
 use std::io::{self, BufRead, Read};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct StreamDecoder<'a> {
 }
 
 impl<'a> StreamDecoder<'a> {
-    /// Decodes `input`. Passes zstd on unchanged, because [`walk`](super::walk) decodes it.
+    /// Creates a decoder of `input`. Zstd is passed on unchanged, because [`walk`](super::walk) decodes it.
     pub fn new(input: impl BufRead + Send + 'a, compression: ArchiveCompression, pool: BufferPool) -> Self {
         let input = CountingReader { inner: input, state: Arc::default() };
         let state = input.state.clone();
@@ -58,7 +58,7 @@ impl Iterator for StreamDecoder<'_> {
     }
 }
 
-/// Number of bytes read, and whether a read failed. If one did, the decoder's error is that of the read.
+/// Number of bytes read, and whether a read failed. If so, the decoder's error comes from that read.
 #[derive(Default)]
 struct InputState {
     bytes: AtomicU64,
@@ -74,8 +74,9 @@ impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buf);
         match &read {
-            Ok(read) => drop(self.state.bytes.fetch_add(*read as u64, Relaxed)),
-            Err(error) => drop(self.state.has_failed.fetch_or(error.kind() != io::ErrorKind::Interrupted, Relaxed)),
+            Ok(read) => _ = self.state.bytes.fetch_add(*read as u64, Relaxed),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => self.state.has_failed.store(true, Relaxed),
         }
         read
     }

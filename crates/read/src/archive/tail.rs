@@ -1,8 +1,7 @@
-//! Reads the end of an archive that slotpress wrote: the index with the frame hashes, and the seek
-//! table.
+//! Reads the end of an archive that slotpress wrote: the index with the frame hashes, and the seek table.
 //!
-//! A tail that is damaged, or does not fit the file's length, is ignored: the archive is read in
-//! order. Each frame is checked against a valid tail when it is read.
+//! If the tail is damaged, or does not fit the file's length, the archive is read in order, without it. With a
+//! valid tail, each frame is compared with the tail when the frame is read.
 
 use std::ops::Range;
 
@@ -15,15 +14,14 @@ use slotpress_format::{
 use super::source::Source;
 use super::walk::WHOLE_FRAME_BYTES_MAX;
 
-/// Returns the offset of the first read at the end of an archive. Seek table and index of a mainnet
-/// archive (55,000 frames, 430,000 storages) fit into 8 MiB, so one read is enough. In a small archive,
-/// the read covers an eighth, so that a reader of an arriving archive need not wait for most of it.
+/// Returns the offset at which the first read of an archive's end begins. Seek table and index of a mainnet
+/// archive (55,000 frames, 430,000 storages) fit into 8 MiB, so one read is enough. In a smaller archive, the
+/// read covers an eighth, so that a reader of an arriving archive does not have to wait for most of it.
 pub fn tail_read_offset(length_bytes: u64) -> u64 {
     length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
 }
 
-/// Limit on the seek table: twice what 450 GB of tar needs in the smallest frames, each with a
-/// skippable frame before it.
+/// Limit on the length of the seek table: four times what 450 GB of tar needs in the smallest frames.
 const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +53,7 @@ pub struct Tail {
 #[derive(Debug)]
 pub struct TailHashes {
     pub frames: Vec<FrameHash>,
-    /// Hash over length and tail, and so over the hashes of all frames.
+    /// Hash over the archive's length and tail, and therefore over the hashes of all frames.
     pub root: ArchiveRoot,
     /// Offset of the tail, which begins with the index.
     pub offset_bytes: u64,
@@ -91,12 +89,12 @@ impl LastBytes<'_> {
 }
 
 impl Tail {
-    /// Reads the tail. `Ok(None)` if there is none of this version, or if the source does not know
-    /// its length.
+    /// Reads the tail. `Ok(None)` if there is no tail of this version, or if the length of the source is
+    /// unknown.
     ///
     /// # Errors
-    /// [`Damaged`](slotpress_base::error::ErrorKind::Damaged): there is a tail, but it contradicts
-    /// itself or the file. Other kinds: the source cannot be read.
+    /// There is a tail, but it contradicts itself or the file
+    /// ([`Damaged`](slotpress_base::error::ErrorKind::Damaged)); or the source cannot be read.
     pub fn read(source: &dyn Source) -> Result<Option<Self>> {
         let Some(length_bytes) = source.length_bytes() else { return Ok(None) };
         let mut last_bytes = LastBytes { source, start: length_bytes, bytes: Vec::new() };
@@ -128,7 +126,7 @@ impl Tail {
     pub fn spans(&self) -> impl Iterator<Item = (DataFrame, FrameSpan)> + '_ {
         let lengths = self.index.entries.iter().map(Entry::tar_bytes).chain([END_OF_ARCHIVE_BYTES]);
         let mut lengths = lengths.enumerate();
-        // Number and length of the entry that the next frame starts in.
+        // Number and length of the entry in which the next frame starts.
         let mut entry = lengths.next();
         let mut offset_bytes = 0u64;
         self.frames.iter().map(move |frame| {
@@ -149,8 +147,8 @@ fn misfit_error() -> Error {
     Error::damaged("the seek table at the archive's end does not fit the file")
 }
 
-/// Returns the frames of a seek table whose last item is an index. `None` if the last item is something
-/// else, or if a frame is too large to be read as a whole.
+/// Returns the frames of a seek table whose last item is an index. `None` if the last item is something else, or
+/// if another frame has no content or is too large to be read as a whole.
 fn data_frames(items: &[SeekTableItem]) -> Option<Vec<DataFrame>> {
     let (_, items) = items.split_last().filter(|(index, _)| index.content_bytes == 0)?;
     let mut offset_bytes = 0u64;
@@ -163,14 +161,15 @@ fn data_frames(items: &[SeekTableItem]) -> Option<Vec<DataFrame>> {
     items.iter().map(frame).collect()
 }
 
-/// Bytes hashed at a time, so that they stay in a core's cache.
+/// Bytes that are read and then hashed at a time, so that they stay in a core's cache.
 const HASHED_PIECE_BYTES: usize = 256 * 1024;
 
-/// Compares frames with their hashes, except frames for whose range `was_compared` is true. Returns the
-/// root, or `None` if the archive has no frame hashes. Reading by the index compares the hashes itself.
+/// Compares frames with their hashes, without decoding them. Skips frames for whose range `was_compared` is
+/// true. Returns the root, or `None` if the archive has no frame hashes.
 ///
 /// # Errors
-/// Kind [`Damaged`](slotpress_base::ErrorKind::Damaged) if a frame does not match its hash.
+/// A frame does not match its hash ([`Damaged`](slotpress_base::ErrorKind::Damaged)); the source cannot be read;
+/// or the run is interrupted.
 pub fn check_hashes(
     source: &dyn Source,
     tail: &Tail,

@@ -23,20 +23,20 @@ pub fn is_plainly_truncated(source: &dyn Source) -> Result<bool> {
     }
 }
 
-/// Bytes read at the end of a file. zstd blocks are at most 128 KiB, so in a whole archive, these
-/// bytes end in a chain of at least three blocks. The end of a truncated file looks like a block in about 1
-/// of 40 files, and like such a chain in fewer than 1 in a million.
+/// Bytes read at the end of a file. zstd blocks are at most 128 KiB, so in a long archive that is whole, these
+/// bytes end in a chain of at least three blocks. The end of a truncated file looks like a block in about 1 of
+/// 40 files, and like such a chain in fewer than 1 in a million.
 const END_BYTES: u64 = 512 * 1024;
 
-/// Possible meanings of a position near the end of an archive, combined as bits: the end of a
-/// frame, or the start of a block in a frame without or with a checksum.
+/// Possible meanings of a position near the end of an archive, as bits: the end of a frame, the start of a
+/// block in a frame without a checksum, or the start of a block in a frame with a checksum.
 type Classes = u8;
 const FRAME_END: Classes = 1;
 const BLOCK: Classes = 2;
 const BLOCK_BEFORE_CHECKSUM: Classes = 4;
 
-/// True if no chain of zstd blocks and frames leads to the end of the file. Works backwards: each
-/// position is classified by the position that its header points to.
+/// True if no chain of zstd blocks and frames leads to the end of the file. Works backwards: the class of each
+/// position follows from the class of the position that its header points to.
 fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
     let start = length_bytes.saturating_sub(END_BYTES);
     let mut bytes = vec![0; to_usize(length_bytes.saturating_sub(start))];
@@ -69,7 +69,7 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
 /// position `n` bytes later.
 fn classes_of_block(bytes: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
     let Some(header) = bytes.first_chunk::<3>() else { return 0 };
-    // Most positions are not the start of a block. This check avoids making an error for each.
+    // Most positions are not the start of a block. This check avoids creating an error for each of them.
     if u64::from(u32::from_le_bytes([header[0], header[1], header[2], 0]) >> 3) > BLOCK_CONTENT_BYTES_MAX {
         return 0;
     }
@@ -141,9 +141,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// A whole archive of one frame, as Agave writes it, is not reported as truncated. An archive that
-        /// is truncated anywhere is. The same holds if other frames precede that frame, and skippable
-        /// frames may follow a whole one.
+        /// A whole archive of one frame, as Agave writes it, is not reported as truncated, and the same archive
+        /// truncated anywhere is. The result does not change if other frames precede the frame, or if a
+        /// skippable frame follows it.
         #[test]
         fn a_cut_inside_a_frame_is_found(
             content_bytes in 1usize..3_000_000, level in -20i32..4, has_checksum: bool, cuts in prop::collection::vec(any::<prop::sample::Index>(), 6),

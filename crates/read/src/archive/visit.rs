@@ -1,5 +1,5 @@
-//! Interface between the two loops that read archives ([`in_order`](super::in_order), `by_index`)
-//! and the code that uses the contents.
+//! Interface between the two loops that read archives ([`in_order`](super::in_order) and `by_index`) and the
+//! code that uses the contents.
 //!
 //! A [`Visitor`] decides the use of each entry and handles faults. Its [`EntrySink`]s receive contents
 //! as they are decoded. Its [`RecordVisitor`] receives the records of storages, on all workers.
@@ -41,11 +41,11 @@ pub enum ReadFault<'a> {
         /// True if the tar stream ended in an earlier frame.
         is_after_end: bool,
     },
-    /// A frame, with the skippable frames before it, does not match its hash.
+    /// A frame does not match its hash.
     WrongHash { number: u64, offset_bytes: u64 },
     /// Frame boundaries are lost, so reading ends.
     Unreadable { error: &'a Error, is_after_end: bool },
-    /// A tar header does not belong to a snapshot. `offset_bytes` counts from the start of the tar stream.
+    /// A tar header cannot belong to a snapshot. `offset_bytes` is counted from the start of the tar stream.
     DamagedHeader { error: &'a Error, offset_bytes: u64 },
     /// The tar stream does not end as it should.
     End { parser: &'a EntryParser },
@@ -59,10 +59,10 @@ impl ReadFault<'_> {
             }
             Self::End { parser } => match parser.finish() {
                 Err(error) => error,
-                Ok(()) if parser.end() == TarEnd::Junk => {
-                    Error::damaged("bytes that are not zero follow the end of the tar stream")
-                        .with_hint("Agave ignores them, others refuse the archive: find out where they come from")
-                }
+                Ok(()) if parser.end() == TarEnd::Junk => Error::damaged(
+                    "bytes that are not zero follow the end of the tar stream",
+                )
+                .with_hint("Agave ignores them, other clients refuse the archive: find out where they come from"),
                 Ok(()) => Error::damaged("too many zeros follow the end of the tar stream"),
             },
             Self::WrongHash { offset_bytes, .. } => {
@@ -75,24 +75,24 @@ impl ReadFault<'_> {
 
 /// Decides the use of entries and handles faults. All workers share it.
 pub trait Visitor: Sync {
-    /// Called for every entry in the order of the archive, before its content. When reading by the index,
-    /// all entries come before any content.
+    /// Called for every entry in the order of the archive, before its content. When an archive is read by its
+    /// index, this is called for all entries before any content.
     fn choose_use(&self, entry: &Entry) -> Result<EntryUse>;
 
-    /// Called for every frame whose header is read, in any order. Reading by the index skips skippable
-    /// frames.
+    /// Called for every frame whose header is read, in any order. When an archive is read by its index, this is
+    /// not called for skippable frames.
     fn observe_frame(&self, _frame: SeenFrame) -> Result<()> {
         Ok(())
     }
 
-    /// Called for every fault. If records are lost, `lost` says which. An error ends the reading.
+    /// Called for every fault. If records are lost, `lost` says which. If this returns an error, reading ends.
     /// Otherwise, reading continues as far as possible.
     fn handle_fault(&self, fault: ReadFault<'_>, _lost: Option<&'static str>) -> Result<()> {
         Err(fault.into_error())
     }
 
-    /// Creates a sink, for a frame when reading by the index, or for the part of an entry in a frame
-    /// when reading in order. Sinks work on several threads at once.
+    /// Creates a sink: for each frame if the archive is read by its index, or for each decoded part of an entry
+    /// if it is read in order. Sinks work on several threads at once.
     fn new_sink(&self) -> Option<Box<dyn EntrySink + '_>> {
         None
     }
@@ -107,17 +107,16 @@ pub trait Visitor: Sync {
 }
 
 pub trait RecordVisitor: Sync {
-    /// Creates a worker. Its results are merged when it is dropped.
+    /// Creates a worker. When the worker is dropped, its results are merged.
     fn new_worker(&self) -> Box<dyn RecordWorker + '_>;
 
-    /// Returns an error if something outside the archive failed, such as a full disk. This ends the
-    /// reading.
+    /// Returns an error if reading should end, for example because a worker's disk is full.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Called if records of `storage` cannot be read; if that is `None`, records of an unknown part of
-    /// the archive. An error ends the reading.
+    /// Called if records cannot be read, with their storage if it is known. If this returns an error, reading
+    /// ends.
     fn report_lost(&self, _storage: Option<StorageRef>, error: Error) -> Result<()> {
         Err(error)
     }
@@ -127,12 +126,12 @@ pub trait RecordWorker: RecordSink {
     fn begin(&mut self, storage: StorageRef);
 }
 
-/// Receives the content of entries: of all entries in a frame, of a part of one entry, or, if the archive
-/// is read in order, of all its entries.
+/// Receives the contents of entries. Depending on how the archive is read, these are the entries in a frame, a
+/// part of one entry, or all entries of the archive.
 pub trait EntrySink {
     fn begin(&mut self, number: u32, entry: &Entry) -> Result<()>;
-    /// Receives content of the current entry. `offset_bytes` counts from the start of its content.
+    /// Receives content of the current entry. `offset_bytes` is counted from the start of the entry's content.
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()>;
-    /// Called when the current entry is complete, or another sink receives the rest of it.
+    /// Called when the current entry is complete, or when another sink receives the rest of the entry.
     fn end(&mut self, entry: &Entry) -> Result<()>;
 }

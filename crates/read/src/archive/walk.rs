@@ -1,8 +1,9 @@
-//! Finds the frames of a zstd stream of any encoder by walking frame and block headers.
+//! Finds the frames of a zstd stream by walking from header to header of its frames and blocks. Any encoder may
+//! have written the stream.
 //!
-//! A frame of bounded size is passed on whole, so that any worker can decode it. A larger one, such
-//! as the single frame that `zstd` and Agave up to 4.2 write, is decoded here piece by piece.
-//! Lengths are limited before memory is allocated for them.
+//! A frame that is not too large is passed on whole, so that any worker can decode it. A larger frame, such as
+//! the single frame that `zstd` and Agave up to 4.2 write, is decoded here piece by piece. Lengths are limited
+//! before memory is allocated for them.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -18,12 +19,12 @@ use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use crate::archive::peeker::{Peeker, truncated_error};
 
-/// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer write
-/// frames of about 32 MiB. Twice that leaves a margin, and bounds the memory of a worker.
+/// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer write frames of
+/// about 32 MiB. Twice that length leaves a margin, and still bounds the memory of a worker.
 pub const WHOLE_FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes decoded at a time from a stream that cannot be divided. They stay in the second-level cache
-/// until they are parsed.
+/// Bytes decoded at a time from a stream that cannot be divided. They stay in a core's second-level cache until
+/// they are parsed.
 pub(super) const DECODED_PIECE_BYTES: usize = 1024 * 1024;
 
 pub(super) const DOWNLOAD_AGAIN_HINT: &str = "download the archive again; if that does not help, from another source";
@@ -47,7 +48,7 @@ pub enum StreamPiece {
 #[derive(Clone, Debug, Default)]
 pub struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
 
-/// Limit on the free buffers that are kept. More are seldom free at once.
+/// Limit on the number of free buffers that are kept. More are seldom free at once.
 const POOLED_MAX: usize = 64;
 
 impl BufferPool {
@@ -70,7 +71,7 @@ pub struct SeenFrame {
     pub number: Option<u64>,
     pub offset_bytes: u64,
     pub start: FrameStart,
-    /// True if this is an index of slotpress; only set when reading in order.
+    /// True if this is an index of slotpress. Set only if the archive is read in order.
     pub is_index: bool,
 }
 
@@ -114,14 +115,14 @@ struct StreamedFrame {
     context: DCtx<'static>,
     /// Bytes that were read before the frame turned out to be large.
     buffered: Vec<u8>,
-    /// Number of buffered bytes that are decoded already.
+    /// Number of buffered bytes that have been decoded.
     decoded_bytes: usize,
     offset_bytes: u64,
 }
 
 impl<'a, R: BufRead> FrameWalker<'a, R> {
-    /// Calls `on_frame` for every frame, including skippable ones, before the frame is read. Its
-    /// errors end the walk.
+    /// Creates a walker that calls `on_frame` for every frame, including skippable ones, before it reads the
+    /// frame. An error of `on_frame` ends the walk.
     pub fn new(input: R, pool: BufferPool, on_frame: OnFrame<'a>) -> Self {
         Self { on_frame, input: Peeker::new(input), pool, streamed: None, frames: 0 }
     }
@@ -262,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// Walks a stream whose buffer is so short that headers cross its end.
+    /// Walks a stream through a buffer of 7 bytes, so that headers cross its end.
     fn walker(stream: &[u8]) -> FrameWalker<'_, BufReader<&[u8]>> {
         FrameWalker::new(BufReader::with_capacity(7, stream), BufferPool::default(), Box::new(|_| Ok(())))
     }

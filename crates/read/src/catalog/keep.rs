@@ -26,7 +26,7 @@ pub struct Keep {
     pub epoch_ends: usize,
     /// Limit on the total size in bytes. Results of `rebase` are deleted first, then archives kept
     /// only by count or age, then daily, weekly and epoch ones; oldest first within each,
-    /// incremental ones before their full archive. Default: none.
+    /// incremental ones before their full archive. Default: no limit.
     #[setters(strip_option)]
     pub bytes_max: Option<u64>,
 }
@@ -52,7 +52,7 @@ impl Default for Keep {
 pub enum KeepReason {
     /// It is the full archive of a kept incremental one.
     Base,
-    /// A node would choose it, or it is part of the newest pair.
+    /// A node would choose it, or it is the newest incremental archive whose full archive is present.
     LastPair,
     /// It was modified within [`Keep::within`].
     Recent,
@@ -62,7 +62,7 @@ pub enum KeepReason {
     Daily,
     /// It is the newest state of a week.
     Weekly,
-    /// It is the newest state of an epoch.
+    /// It is the newest state of a finished epoch.
     EpochEnd,
     /// Its day, its week or its epoch is not known.
     Undated,

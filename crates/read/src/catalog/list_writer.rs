@@ -11,7 +11,7 @@ use slotpress_format::{
 use super::keep::KeepReason;
 use super::{Catalog, FileId, ListedArchive, unix_ns};
 
-/// The fields that every list of archives has. A server adds others.
+/// The fields that every list of archives has. A server adds fields of its own.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListFields<A> {
     version: u32,
@@ -70,8 +70,8 @@ pub struct ArchiveFields {
 }
 
 impl ChoiceFields {
-    /// Returns the archives that a node would choose. `None` if there is no full archive that a
-    /// client reads.
+    /// Names the archives that a node would choose. `None` if there is no full archive that a client
+    /// reads.
     pub fn new(catalog: &Catalog) -> Option<Self> {
         let choice = catalog.choice()?;
         let incremental = choice.incremental.map(|archive| archive.name.to_string());
@@ -107,8 +107,7 @@ impl ArchiveFields {
         }
     }
 
-    /// Makes the path relative to the URL of a served list, which is in a subdirectory of the
-    /// archives' URL.
+    /// Makes the path relative to the URL of a served list, which is in a subdirectory below the archives.
     pub fn with_path_from_list(self) -> Self {
         Self { path: format!("{ARCHIVES_FROM_LISTING}{}", self.name), ..self }
     }
@@ -131,6 +130,10 @@ mod tests {
 
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 
+    fn parse_fields(fields: &str) -> Catalog {
+        parse_list(format!(r#"{{"version":1,{fields}}}"#).as_bytes(), "/dir/").expect("a list")
+    }
+
     #[test]
     fn a_written_list_parses_to_the_same_archives() {
         let mut archive = ListedArchive::new(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
@@ -141,15 +144,25 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         let fields = ArchiveFields::new(&archive, &catalog, now);
         assert_eq!(fields.age_seconds, Some(6), "the age of the bank, not of the file");
+        let json = serde_json::to_string(&fields).expect("JSON");
+        assert_eq!(parse_fields(&format!(r#""archives":[{json}]"#)), catalog);
+    }
+
+    #[test]
+    fn the_path_from_a_served_list_leads_up_to_the_archives() {
+        let archive = ListedArchive::new(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
+        let fields = ArchiveFields::new(&archive, &Catalog::default(), SystemTime::UNIX_EPOCH);
+        assert_eq!(fields.path, NAME);
         let depth = slotpress_format::archive::listing::LISTING_PATH.matches('/').count() - 1;
-        assert_eq!((ARCHIVES_FROM_LISTING, fields.path.as_str()), ("../".repeat(depth).as_str(), NAME));
-        let json = format!(r#"{{"version":1,"archives":[{}]}}"#, serde_json::to_string(&fields).expect("JSON"));
-        assert_eq!(parse_list(json.as_bytes(), "/dir/").expect("a list"), catalog);
-        let slot_fields = r#""slot_ms":200,"slot_time_source":"bank-file","archives":[]"#;
-        let listed = parse_list(format!(r#"{{"version":1,{slot_fields}}}"#).as_bytes(), "").expect("a list");
-        assert_eq!((listed.slot_time.milliseconds(), listed.slot_time.source()), (200, SlotTimeSource::BankFile));
-        let impossible = slot_fields.replace("200", "200000");
-        let listed = parse_list(format!(r#"{{"version":1,{impossible}}}"#).as_bytes(), "").expect("a list");
-        assert_eq!(listed.slot_time, SlotTime::default());
+        assert_eq!(fields.with_path_from_list().path, "../".repeat(depth) + NAME);
+    }
+
+    #[test]
+    fn an_impossible_slot_duration_is_ignored() {
+        let slot_time = |slot_ms: u64| {
+            parse_fields(&format!(r#""slot_ms":{slot_ms},"slot_time_source":"bank-file","archives":[]"#)).slot_time
+        };
+        assert_eq!((slot_time(200).milliseconds(), slot_time(200).source()), (200, SlotTimeSource::BankFile));
+        assert_eq!(slot_time(200_000), SlotTime::default());
     }
 }

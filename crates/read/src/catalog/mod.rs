@@ -48,7 +48,7 @@ pub struct ListedArchive {
     pub modified_ns: u64,
     /// Time of the newest blockhash in the bank file, in seconds since 1970; `None` if it is unknown.
     pub bank_unix_seconds: Option<u64>,
-    /// True if the bank file was read for its time, even without success.
+    /// True if the program has tried to read the time from the bank file, even without success.
     #[doc(hidden)]
     pub is_bank_read: bool,
     /// Reason why `publish` keeps the archive, according to the target's list of archives.
@@ -75,9 +75,9 @@ pub struct FrameHashes {
 /// Identifies a file, even if another file takes its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
-    /// Number of the file system (`st_dev`).
+    /// Device number of the file system (`st_dev`).
     pub device: u64,
-    /// Number of the file on its file system (`st_ino`).
+    /// Inode number of the file (`st_ino`).
     pub inode: u64,
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for FileFault {
         f.write_str(match self {
             Self::Empty => "it is empty",
             Self::NotAnArchive => "its first bytes are not those of an archive",
-            Self::Truncated => "it has no end: it was truncated, or is still being written",
+            Self::Truncated => "its end is missing: it was truncated, or is still being written",
             Self::Unreadable => "it cannot be read",
         })
     }
@@ -139,8 +139,8 @@ impl Serialize for UnusableFile {
 }
 
 impl ListedArchive {
-    /// Lists an archive in a directory or at a URL, of which nothing else is known. A size of 0 means
-    /// that the size is unknown.
+    /// Creates the description of an archive in a directory or at a URL. All other facts are unknown, and
+    /// so is the size if it is 0.
     pub fn new(name: ArchiveName, dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
         Self {
             name,
@@ -167,8 +167,8 @@ impl ListedArchive {
         Duration::from_nanos(unix_ns(now).saturating_sub(self.modified_ns))
     }
 
-    /// Returns the strong HTTP entity tag, in quotes. It is the root if that is known, so that mirrors
-    /// agree, and otherwise a hash of length and modification time.
+    /// Returns the strong HTTP entity tag, in quotes: the root if it is known, so that mirrors agree, or
+    /// else a hash of the length and the modification time.
     pub fn etag(&self) -> String {
         if let Some(FrameHashes { root, .. }) = self.hashes {
             return format!("\"{root}\"");
@@ -195,7 +195,7 @@ impl ListedArchive {
         self.name.base_slot.is_none()
     }
 
-    /// Returns the sort key: newest slot first; within a slot, first the format that most clients read.
+    /// Returns the sort key: the newest slot comes first; within a slot, the format that most clients read.
     fn sort_key(&self) -> (Reverse<u64>, Reverse<usize>, [u8; 32], bool, PathBuf) {
         let readers = clients_that_read(self.name.compression).len();
         (Reverse(self.name.slot), Reverse(readers), self.name.hash.0, self.is_remote, self.dir.clone())
@@ -214,12 +214,12 @@ pub struct NodeChoice<'a> {
     pub incremental: Option<&'a ListedArchive>,
 }
 
-/// Archives of directories or of a store, and the files that are named like one but unusable.
+/// The archives in directories or in a store, and the unusable files that are named like archives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     archives: Vec<ListedArchive>,
     unusable: Vec<UnusableFile>,
-    /// Duration of slots, if it was read.
+    /// Duration of a slot; the default until a bank file or a list states it.
     #[doc(hidden)]
     pub slot_time: SlotTime,
     /// Division of slots into epochs, if it was read.
@@ -228,7 +228,7 @@ pub struct Catalog {
     slot_time_archive: Option<ArchiveName>,
 }
 
-/// Serializes the choice and the counts. Each archive is serialized separately.
+/// Serializes the choice, the counts and the slot time. Each archive is serialized separately.
 impl Serialize for Catalog {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let choice = self.choice();
@@ -254,7 +254,7 @@ impl Catalog {
     }
 
     /// Like [`new`](Self::new), for archives of which only names and lengths are known, such as objects
-    /// in a store. Empty ones are unusable.
+    /// in a store. Archives without bytes are listed as unusable.
     pub fn from_lengths(archives: impl IntoIterator<Item = ListedArchive>) -> Self {
         let (archives, empty): (Vec<_>, Vec<_>) = archives.into_iter().partition(|archive| archive.size_bytes > 0);
         let unusable = empty.into_iter().map(|archive| UnusableFile { archive, fault: FileFault::Empty }).collect();
@@ -279,7 +279,7 @@ impl Catalog {
         &self.archives
     }
 
-    /// Returns the files that are named like an archive but unusable. They are not among the archives.
+    /// Returns the unusable files that are named like archives. They are not among the archives.
     pub fn unusable(&self) -> &[UnusableFile] {
         &self.unusable
     }
@@ -309,9 +309,9 @@ impl Catalog {
         Some(NodeChoice { full, incremental })
     }
 
-    /// Returns the age of an archive's bank, by the time in its bank file. If that time is unknown, the
-    /// age is computed from the next newer archive with a known time, and the slots between the two.
-    /// The modification time of the file is not used, since a copy has a new one.
+    /// Returns the age of an archive's bank, computed from the time in its bank file. If that time is
+    /// unknown, the age is computed from the next newer archive with a known time, and the slots between
+    /// the two. The file's modification time is not used, because copying changes it.
     pub fn age_of(&self, archive: &ListedArchive, now: SystemTime) -> Option<Duration> {
         Some(since_1970(now).saturating_sub(self.bank_time_of(archive)?))
     }

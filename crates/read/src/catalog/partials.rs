@@ -12,8 +12,8 @@ use super::REMOTE_DIR;
 use super::scan::{modified_ns, regular_files};
 use crate::{LockAttempt, try_lock, unix_ns};
 
-/// Prefix of partial files and their journals. Not `tmp-`: Agave deletes files with that prefix
-/// when it starts.
+/// Prefix of partial files and their journals. It does not begin with `tmp-snapshot-archive-`, because Agave
+/// deletes files with that prefix when it starts.
 pub const FETCH_PREFIX: &str = "slotpress-fetch-";
 
 /// Suffix of the journal of an unfinished download.
@@ -54,7 +54,7 @@ impl Partial {
     /// lock.
     ///
     /// # Errors
-    /// The file cannot be removed.
+    /// The file cannot be opened, or one of the two cannot be removed.
     pub fn remove(&self) -> Result<bool> {
         let dir = KeptDir::open(&self.dir)?;
         let file_name = self.file_name();

@@ -13,9 +13,9 @@ use super::{Catalog, ListedArchive, NodeChoice, scan};
 
 /// Decides which archives to keep. Returns a decision on each, in the order of the catalog.
 ///
-/// Always kept: the full archive of a kept incremental one; what a node would choose; the newest
-/// incremental archive whose full one is present, with that full one. Results of `rebase` do not
-/// keep their full archive, and are deleted with it.
+/// What a node would choose is always kept. So is the newest incremental archive whose full archive is
+/// present, and the full archive of each kept incremental one. Results of `rebase` do not keep their
+/// full archive, and are deleted with it.
 pub fn plan_prune<'a>(catalog: &'a Catalog, keep: &Keep, now: SystemTime) -> Vec<PruneDecision<'a>> {
     let always_kept = names_always_kept(catalog);
     let newest_slot = always_kept.iter().map(|name| name.slot).max();
@@ -74,7 +74,7 @@ fn keep_newest(decisions: &mut [PruneDecision<'_>], is_kind: fn(&ListedArchive) 
 }
 
 fn drop_rebased_with_base(decisions: &mut [PruneDecision<'_>]) {
-    // By the slots of full archives; several files may have the same slot.
+    // The keys are slots of full archives. Several files may have the same slot.
     let mut is_base_kept: BTreeMap<u64, bool> = BTreeMap::new();
     for full in decisions.iter().filter(|decision| decision.archive.is_full()) {
         *is_base_kept.entry(full.archive.name.slot).or_default() |= full.keep_reason.is_some();
@@ -107,8 +107,8 @@ fn base_slot_of(archive: &ListedArchive) -> u64 {
     archive.name.base_slot.unwrap_or(archive.name.slot)
 }
 
-/// Returns the strongest reason of each full archive and the archives that build on it. The full
-/// archive is deleted after all of these.
+/// Returns, for each base slot, the strongest reason for keeping the full archive or an archive that builds
+/// on it. The full archive is deleted after all of these, because they are useless without it.
 fn strongest_reasons_by_base(decisions: &[PruneDecision<'_>]) -> BTreeMap<u64, Option<KeepReason>> {
     let mut reasons: BTreeMap<u64, Option<KeepReason>> = BTreeMap::new();
     for decision in decisions.iter().filter(|decision| !decision.archive.is_rebased()) {
@@ -118,10 +118,10 @@ fn strongest_reasons_by_base(decisions: &[PruneDecision<'_>]) -> BTreeMap<u64, O
     reasons
 }
 
-/// Stops keeping archives until the kept ones fit into `bytes_max`. Results of `rebase` go first, then
-/// archives with the weakest reason; within a reason, the oldest go first. Those in `always_kept`, their full
-/// archives and archives of unknown time are always kept. A full archive that was kept only for
-/// incremental ones is deleted with the last of them.
+/// Decides to delete archives until the kept ones fit into `bytes_max`. Deletes results of `rebase` first,
+/// then archives with the weakest reason, the oldest of them first. Never deletes archives in `always_kept`,
+/// their full archives, or archives of unknown time. A full archive that was kept only for incremental ones
+/// is deleted with the last of them.
 fn shrink(decisions: &mut [PruneDecision<'_>], always_kept: &[&ArchiveName], bytes_max: u64) {
     let mut order: Vec<usize> = (0..decisions.len()).collect();
     let strongest_reasons = strongest_reasons_by_base(decisions);
@@ -169,10 +169,10 @@ fn has_kept_incremental(decisions: &[PruneDecision<'_>], base_slot: u64) -> bool
     })
 }
 
-/// Deletes the file if it is still the one that was scanned; succeeds if it is gone already.
+/// Deletes the file if it is still the one that was scanned; succeeds if it no longer exists.
 ///
 /// # Errors
-/// Another file has its name now, or the file cannot be removed.
+/// The file was changed or replaced, or it cannot be removed.
 pub fn remove_archive(archive: &ListedArchive) -> Result<()> {
     let path = archive.path();
     let failed = |error: rustix::io::Errno| Error::io("remove", &path, &error.into());
@@ -198,7 +198,7 @@ fn day_number(time: Duration) -> u64 {
     time.as_secs() / 86_400
 }
 
-/// Returns the number of a week since 1970. Weeks begin on Monday; 1970 began on a Thursday.
+/// Returns the number of weeks since 1970. Weeks begin on Monday; 1970 began on a Thursday.
 fn week_number(time: Duration) -> u64 {
     day_number(time).saturating_add(3) / 7
 }
@@ -211,7 +211,7 @@ fn week_number(time: Duration) -> u64 {
 /// and their lengths are not known, every archive is kept. An epoch is considered only after its end, that
 /// is, if `newest_slot` is later.
 fn decide_by_period<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<PruneDecision<'a>> {
-    // Computing the time of an archive may read those of all others, so it is done only if needed.
+    // Computing the time of an archive may look at all other archives, so it is done only if needed.
     let is_time_needed = keep.daily > 0 || keep.weekly > 0;
     let undecided = |archive| {
         let time = if is_time_needed { catalog.bank_time_of(archive) } else { None };

@@ -24,7 +24,7 @@ use crate::{LocalFile, OpenArchive};
 const ARCHIVES_MAX: usize = 10_000;
 
 /// Lists the archives in directories, and in the directory `remote` of each. If several files have
-/// the same name, keeps the first usable one. [Judges](super::usable::judge_source) each file by a few
+/// the same name, keeps the first usable one. [Judges](super::usable::judge_source) each file with a few
 /// reads. Does not read bank files: [`read_bank_times`] does.
 ///
 /// # Errors
@@ -190,7 +190,7 @@ fn add_archives(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Liste
 }
 
 /// Returns the regular files of a directory whose names `parse` accepts. Leaves out files that have
-/// gone or cannot be examined.
+/// vanished or cannot be examined.
 pub(super) fn regular_files(
     dir: &Path,
     fd: impl AsFd,
@@ -208,7 +208,7 @@ pub(super) fn regular_files(
     Ok(files)
 }
 
-/// Returns device and inode of a file.
+/// Returns the device and inode numbers of a file.
 pub fn file_id(stat: &Stat) -> FileId {
     FileId { device: stat.st_dev, inode: stat.st_ino }
 }
@@ -231,7 +231,7 @@ impl ListedArchive {
     /// Opens the file for reading, and returns its current metadata too.
     ///
     /// # Errors
-    /// It is gone, or is no longer a regular file.
+    /// The file cannot be opened, or is not a regular file.
     #[doc(hidden)]
     pub fn open(&self) -> io::Result<(File, Stat)> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -240,7 +240,7 @@ impl ListedArchive {
         let stat = rustix::fs::fstat(&file)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Ok((file.into(), stat)),
-            _ => Err(io::Error::other("it is not a file")),
+            _ => Err(io::Error::other("it is not a regular file")),
         }
     }
 }

@@ -12,12 +12,13 @@ use crate::archive::truncation::is_plainly_truncated;
 use crate::rules::pair::rebased_on;
 use crate::{LocalFile, Source, Tail, tail_read_offset};
 
-/// Decides from the first and last bytes of a file whether it is a usable archive, and returns its
-/// frame hashes if it has them. Whole archives always pass. Only `verify` finds changed bytes, truncation
-/// between two frames or at a block boundary of a plain tar, and truncated bzip2 and gzip archives.
+/// Decides from the first and last bytes of a file whether it is a usable archive, and returns the
+/// position and root of its frame hashes if it has them. Whole archives always pass. Only `verify` finds changed
+/// bytes, truncation between two frames or at a block boundary of a plain tar, and truncated bzip2 and
+/// gzip archives.
 ///
 /// # Errors
-/// The fault.
+/// The fault that makes the file unusable.
 pub fn judge_source(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
     let mut start = [0; BLOCK_LEN];
     let read = source.read_up_to(&mut start, 0).map_err(|_| FileFault::Unreadable)?;
@@ -49,8 +50,8 @@ pub fn judge_source(source: &dyn Source) -> Result<Option<FrameHashes>, FileFaul
     if is_truncated { Err(FileFault::Truncated) } else { Ok(None) }
 }
 
-/// True if the file ends with the end mark of an lz4 frame: an empty block, with or without a
-/// checksum after it.
+/// True if the file ends with the end mark of an lz4 frame, which is four zero bytes, with or without a
+/// checksum of four bytes after it.
 fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
     let mut last = [0; 8];
     source.read_exact_at(&mut last, length_bytes.saturating_sub(8))?;

@@ -1,7 +1,7 @@
 //! Finds the newest version of one account in an archive or a ledger.
 //!
-//! No index says which storage holds an account, so storages are searched in rounds, the newest first.
-//! The search ends after the first round that finds a record.
+//! The index does not say which storage holds an account, so storages are searched in rounds, the newest
+//! first. The search ends after the first round that finds a record. Without an index, all storages are read.
 
 #![warn(missing_docs)]
 
@@ -17,8 +17,8 @@ use crate::state::storages::StorageReader;
 use crate::verify::ledger::lock_ledger;
 use crate::{Plan, PlanOptions, RecordVisitor, RecordWorker, Snapshot, StorageRef, check_pair};
 
-/// Bytes of storages that each worker searches in the first round. Each further round searches
-/// twice as many.
+/// Bytes of storages that each worker searches in the first round. Each further round searches twice as many
+/// as the one before it.
 const ROUND_BYTES: u64 = 16 * 1024 * 1024;
 
 #[allow(missing_docs, reason = "the names say it")]
@@ -28,18 +28,19 @@ pub struct FoundAccount {
     pub owner: Address,
     /// Name of the owner, if it is a well-known program.
     pub owner_name: Option<&'static str>,
-    /// Balance; 0 means that the account is closed.
+    /// Balance. 0 means that the account is closed.
     pub lamports: u64,
     #[serde(rename = "closed")]
     pub is_closed: bool,
     #[serde(rename = "executable")]
     pub is_executable: bool,
+    /// Slot of the storage.
     pub slot: u64,
-    /// Slot and id of the storage.
+    /// Slot and id of the storage, as in its file name.
     pub storage: String,
     #[serde(skip)]
     storage_number: u32,
-    /// Offset of the record in the storage as an archive holds it, without obsolete records.
+    /// Offset of the record in the storage, as the storage is archived, that is, without obsolete records.
     pub offset_bytes: u64,
     /// Serialized as its length.
     #[serde(rename = "data_bytes", serialize_with = "text::list_length")]
@@ -49,8 +50,8 @@ pub struct FoundAccount {
 /// Finds the newest version of an account; `None` if no storage holds the account.
 ///
 /// # Errors
-/// The input cannot be read, or a newer version may be in a storage that could not be read; or the
-/// archives are not a pair.
+/// The input cannot be read; a newer version may be in a storage that could not be read; or the archives are
+/// not a pair.
 pub fn find_account(
     input: &Snapshot,
     pubkey: Address,
@@ -92,7 +93,7 @@ struct AccountSearch {
     /// The newest record so far. If a slot has several storages, as in Firedancer's archives, the
     /// record in the later storage is newer.
     newest: Mutex<Option<FoundAccount>>,
-    /// A storage of which not all records could be read.
+    /// The first storage in which not all records could be read.
     damaged_storage: Mutex<Option<StorageRef>>,
 }
 
@@ -108,7 +109,8 @@ impl AccountSearch {
             let mut wanted = HashSet::new();
             let mut bytes = 0u64;
             let mut last_slot = None;
-            // Storages of one slot are searched in one round, because the last record in them is the newest.
+            // Storages at the same slot are searched in the same round, because the last of their records is
+            // the newest.
             while let Some(storage) = remaining.pop_if(|storage| bytes < round_bytes || last_slot == Some(storage.slot))
             {
                 wanted.insert(storage.number);

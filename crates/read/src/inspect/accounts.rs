@@ -14,8 +14,8 @@ use crate::inspect::owners::owner_name;
 use crate::inspect::visit::read_state;
 use crate::{Check, CheckMode, Snapshot, StateVisitor, StateWorker, StorageRef, VerifyOptions};
 
-/// Limit on the number of owners, far above the number of programs. Anyone can make up owners, so
-/// memory must not grow with them: a million owners take about 200 MB.
+/// Limit on the number of owners, far above the number of programs. Anyone can invent owners, so their number
+/// must not decide how much memory is used. A million owners take about 200 MB.
 const OWNERS_MAX: usize = 1_000_000;
 
 /// Owners that a worker counts before it merges its totals.
@@ -28,8 +28,8 @@ pub struct RecordTotals {
     pub data_bytes: u64,
     pub stored_bytes: u64,
     pub lamports: u128,
-    /// Tombstones: records without lamports, which close an account. The fields above do not count
-    /// them.
+    /// Tombstones: records without lamports, which close an account. They are not included in the fields
+    /// above.
     pub tombstones: u64,
     pub tombstone_bytes: u64,
 }
@@ -58,8 +58,8 @@ impl RecordTotals {
     }
 }
 
-/// Account totals of an archive or ledger. Serializes only the number of owners; the rows by owner
-/// are separate reports.
+/// Account totals of an archive or ledger. Serializes only the number of owners, because the totals of each
+/// owner are separate reports.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 pub struct AccountsSummary {
@@ -71,10 +71,10 @@ pub struct AccountsSummary {
     /// Owners, most stored bytes first.
     #[serde(serialize_with = "text::list_length")]
     pub owners: Vec<OwnerTotals>,
-    /// Records that a newer one supersedes. The totals do not count them.
+    /// Records that a newer record supersedes. They are not included in the totals.
     pub superseded_records: u64,
     pub superseded_bytes: u64,
-    /// Obsolete records, which only a ledger has. They include records of other owners than `owner`.
+    /// Obsolete records, which only a ledger has. They include records of all owners, whatever `owner` is.
     pub obsolete_records: Option<u64>,
     pub obsolete_bytes: Option<u64>,
 }
@@ -91,7 +91,7 @@ pub struct OwnerTotals {
 /// Counts all accounts of an archive or ledger, or those of one owner, without checking the state.
 ///
 /// # Errors
-/// The input, or one of its records, cannot be read; or it has more than a million owners.
+/// The input, or one of its records, cannot be read; or the accounts have more than a million owners.
 pub fn inspect_accounts(
     input: &Snapshot,
     owner: Option<Address>,
@@ -155,11 +155,10 @@ impl OwnerTally {
         saturating_add_to(&mut counted.superseded_records, part.superseded_records);
         saturating_add_to(&mut counted.superseded_bytes, part.superseded_bytes);
         for (owner, totals) in part.owners {
-            let is_full = counted.owners.len() >= self.owners_max;
-            match counted.owners.get_mut(&owner) {
-                Some(known) => known.add(&totals),
-                None if is_full => counted.has_too_many_owners = true,
-                None => drop(counted.owners.insert(owner, totals)),
+            if counted.owners.len() < self.owners_max || counted.owners.contains_key(&owner) {
+                counted.owners.entry(owner).or_default().add(&totals);
+            } else {
+                counted.has_too_many_owners = true;
             }
         }
     }

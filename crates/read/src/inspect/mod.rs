@@ -1,7 +1,7 @@
 //! Inspects an archive or ledger without unpacking or changing anything.
 //!
-//! For an archive with an index, only the frames with version and bank file are decoded. An archive
-//! without one is decoded once, in order.
+//! In an archive with an index, only the frames that hold version and bank file are decoded. An archive
+//! without an index is decoded once, in order.
 
 pub mod account;
 pub mod accounts;
@@ -42,19 +42,18 @@ pub struct ArchiveInspection {
     /// Parsed name of the archive. Serializes as the base slot only.
     #[serde(rename = "base_slot", serialize_with = "serialize_base_slot")]
     pub name: Option<ArchiveName>,
-    /// True if slot and hash in the name equal the bank's; `None` if the file is not named
-    /// like an archive.
+    /// True if the slot and the hash in the name are the bank's; `None` if the file is not named like an
+    /// archive.
     pub name_matches: Option<bool>,
     /// Snapshot version, the content of the entry `version`.
     pub version: String,
     /// Compression, by the first bytes: `zstd`, `lz4`, `bzip2`, `gzip` or `none`.
     pub format: &'static str,
-    /// The program that wrote the archive. This and the next two fields are `None` without an
-    /// index.
+    /// The program that wrote the archive. This field and the next two are `None` without an index.
     pub writer: Option<String>,
     /// Settings of that program.
     pub settings: Option<String>,
-    /// Frame size setting, in bytes of tar.
+    /// Frame size that the program was set to, in bytes of tar.
     #[serde(skip)]
     pub frame_size_bytes: Option<u64>,
     /// True if Firedancer wrote the archive, or the archive from which it was recompressed.
@@ -153,11 +152,11 @@ pub struct LedgerInspection {
     pub is_in_use: Option<bool>,
 }
 
-/// Refuses two archives that are not a pair, by their names, indexes and the beginning of their bank
-/// files. If an archive can be read only once, only the names are compared.
+/// Refuses two archives that are not a pair according to their names, their indexes and the first fields of
+/// their bank files. If an archive can be read only once, only the names are compared.
 ///
 /// # Errors
-/// See [`judge_pair`]; an archive cannot be read.
+/// Those of [`judge_pair`]; or an archive cannot be read.
 pub fn check_pair(full: &ArchiveInput, incremental: &ArchiveInput) -> Result<()> {
     let failures = Failures::strict();
     judge_pair(full.into(), incremental.into(), &failures)?;
@@ -168,7 +167,7 @@ pub fn check_pair(full: &ArchiveInput, incremental: &ArchiveInput) -> Result<()>
     }
     let full_bank = front::read_bank(&full)?;
     let incremental_bank = front::read_bank(&incremental)?;
-    // The snapshot hash is at the end of the bank file, which was not read.
+    // The snapshot hash is at the end of the bank file, which was not read, so the hash in the name is used.
     let hash = full.name.as_ref().map(|name| name.hash);
     let full = PairMember { hash, ..PairMember::from_archive(&full, full_bank.as_ref()) };
     let incremental = PairMember::from_archive(&incremental, incremental_bank.as_ref());
@@ -190,11 +189,11 @@ impl Default for InspectOptions {
     }
 }
 
-/// Inspects an archive written by any client. With an index, reads only the frames with version and
-/// bank file. Without one, decodes the whole archive once.
+/// Inspects an archive written by any client. With an index, reads only the frames that hold version and bank
+/// file. Without an index, decodes the whole archive once.
 ///
 /// # Errors
-/// It cannot be read, is damaged, or holds no bank file.
+/// The archive cannot be read, is damaged, or does not hold a bank file.
 pub fn inspect_archive(
     input: &ArchiveInput,
     options: &InspectOptions,
@@ -260,8 +259,8 @@ fn client_readings(failures: &Failures) -> Vec<ClientReading> {
     SnapshotClient::JUDGED_BY_DEFAULT.map(reading).to_vec()
 }
 
-/// Returns statistics of the frames. With an index, they come from seek table and settings, since not
-/// all frames were read.
+/// Returns statistics of the frames. With an index, they come from the seek table and the settings, because
+/// not all frames were read.
 fn frame_statistics(archive: &OpenArchive, contents: &ArchiveContents) -> FrameStatistics {
     let mut statistics = contents.frames;
     if let Some(tail) = &archive.tail {
@@ -284,7 +283,7 @@ impl Visitor for Inspector<'_> {
         self.rules.choose_use(entry)?;
         let is_document = match entry.kind {
             EntryKind::Version | EntryKind::BankFile(_) => true,
-            // With an index, decoding the status cache is not worth the time.
+            // With an index, the frames that hold the status cache are skipped to save time.
             EntryKind::StatusCache => !self.has_index,
             _ => false,
         };
@@ -297,18 +296,17 @@ impl Visitor for Inspector<'_> {
 
     fn handle_fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         match fault {
-            // Clients refuse a wrong end, so it is reported with them. Unreadable parts are errors.
+            // A wrong end is reported as a reason why clients refuse the archive. Other faults are errors.
             ReadFault::End { .. } => self.rules.handle_fault(fault, lost),
             fault => Err(fault.into_error()),
         }
     }
 }
 
-/// Inspects a ledger without taking its lock: a validator may be running, and the result may
-/// soon be outdated.
+/// Inspects a ledger without taking its lock. A validator may be running, so the result may soon be outdated.
 ///
 /// # Errors
-/// There is no complete bank snapshot (of this slot), or one of its files cannot be read.
+/// There is no complete bank snapshot (at this slot), or one of its files cannot be read.
 pub fn inspect_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,

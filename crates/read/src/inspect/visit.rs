@@ -1,4 +1,4 @@
-//! Passes the newest version of every account to a visitor. Each worker has its own.
+//! Passes the newest version of every account to visitors. Each worker has its own visitor.
 
 #![warn(missing_docs)]
 
@@ -31,7 +31,7 @@ pub struct Account<'a> {
 
 /// Receives accounts. Each worker has its own visitor.
 pub trait AccountVisitor {
-    /// Error that ends the visit; reading errors convert into it.
+    /// Error that ends the visit. Errors of reading are converted into this type.
     type Error: From<Error> + Send;
 
     /// Receives an account. Each account goes to one of the visitors, in no particular order.
@@ -41,18 +41,19 @@ pub trait AccountVisitor {
     fn account(&mut self, account: &Account<'_>) -> Result<(), Self::Error>;
 }
 
-/// Passes the newest version of every account to the visitors of all workers, and returns the
-/// visitors. Reads the input twice, first to find superseded records, so a URL is transferred
-/// twice. The first pass shows that all records can be read. The state is checked only at the end,
-/// and only with [`CheckMode::State`](crate::CheckMode::State).
+/// Passes the newest version of every account to the visitors of all workers, and returns the visitors. Reads
+/// the input twice, so a URL is transferred twice. The first pass finds superseded records, and fails if a
+/// record cannot be read. The state is checked only at the end, and only with
+/// [`CheckMode::State`](crate::CheckMode::State).
 ///
-/// Half of [`CheckOptions::memory_bytes`](crate::CheckOptions::memory_bytes) holds the log (20 bytes per
-/// record), the other half the marks of superseded records (about 2 bytes each).
+/// Half of [`CheckOptions::memory_bytes`](crate::CheckOptions::memory_bytes) is for the log (20 bytes per
+/// record), and the other half is for marks of superseded records (about 2 bytes each).
 ///
 /// # Errors
 /// The first error of a visitor. An [`Error`] if the input cannot be read or is damaged. With
-/// [`CheckMode::State`](crate::CheckMode::State), also fails if the full archive of an incremental archive is
-/// missing, or if the state does not match bank file and name. The visited accounts may be wrong then.
+/// [`CheckMode::State`](crate::CheckMode::State), also an [`Error`] if the full archive of an incremental
+/// archive is missing, or if the state does not match bank file and name. In the latter case, the visited
+/// accounts may be wrong.
 pub fn visit_accounts<V: AccountVisitor + Send>(
     snapshot: &Snapshot,
     options: &VerifyOptions,
@@ -101,7 +102,7 @@ pub(super) fn read_state(
 
 struct AccountVisit<F, V: AccountVisitor> {
     new_visitor: F,
-    /// The visitors that no worker uses.
+    /// The visitors that no worker is using.
     visitors: Mutex<Vec<V>>,
     error: Mutex<Option<V::Error>>,
 }
@@ -142,7 +143,7 @@ impl<F, V: AccountVisitor> StateWorker for AccountVisitWorker<'_, F, V> {
         visitor.account(&account).map_err(|error| {
             self.has_failed = true;
             self.visit.error.lock().get_or_insert(error);
-            // Ends the reading; the visitor's own error is returned instead.
+            // This error only ends the reading. The visitor's error is returned instead.
             Error::interrupted()
         })
     }

@@ -16,7 +16,7 @@ use slotpress_format::{StorageFile, StorageRoot, modified_ns};
 /// Bytes read at a time, including obsolete records. They stay in a core's second-level cache.
 pub(super) const WINDOW_BYTES: usize = 256 * 1024;
 
-/// An open file, and the length and modification time that the plan has for it.
+/// An open file, with the length and the modification time that it had during planning.
 pub(super) struct OpenStorage {
     pub file: File,
     pub path: PathBuf,
@@ -32,7 +32,8 @@ impl OpenStorage {
         Ok(Self { file: root.open_storage(&name)?, path: root.path.join(name), file_bytes, modified_ns, io_hint })
     }
 
-    /// Prepares to read a range by [`read_at`](Self::read_at). Dropping the result drops its pages.
+    /// Prepares for reading a range with [`read_at`](Self::read_at). When the result is dropped, the pages
+    /// of the range leave the page cache.
     pub fn prefetch(&self, range: &Range<u64>) -> RangeReader<'_> {
         self.io_hint.prefetch_range(&self.file, range, self.file_bytes)
     }
@@ -41,7 +42,7 @@ impl OpenStorage {
         error.with_place(self.path.escaped())
     }
 
-    /// Reads a piece that no other worker reads, so its pages can be dropped afterwards.
+    /// Reads a piece that no other worker reads, so its pages may leave the page cache afterwards.
     pub fn read_piece(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let range = offset..offset.saturating_add(buf.len() as u64);
         let mut piece = self.io_hint.open_range(&self.file, &range, self.file_bytes);
@@ -66,7 +67,7 @@ impl OpenStorage {
         if is_same { Ok(()) } else { Err(changed_error(&self.path)) }
     }
 
-    /// Reads bytes of the kept ranges, from `offset` onwards, as if the ranges were one contiguous file.
+    /// Fills `buf` from the kept ranges, as if they were one contiguous file that is read at `offset`.
     pub fn read_kept(&self, kept: &[Range<u64>], mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
         let mut wanted = Vec::new();
         let mut missing_bytes = buf.len() as u64;
@@ -127,8 +128,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Reading kept ranges equals cutting the whole file in memory, from any offset, at any
-        /// length.
+        /// From any offset and at any length, the bytes are those of the kept ranges, joined in memory.
         #[test]
         fn kept_ranges_are_read_as_one_file(
             pieces in proptest::collection::vec((1usize..40_000, any::<bool>()), 1..20),

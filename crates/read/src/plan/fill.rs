@@ -17,7 +17,7 @@ struct EntryPart {
 }
 
 impl Plan {
-    /// Returns the lengths of all entries, and of the end of the archive.
+    /// Returns the lengths in bytes of all entries, and of the zeros at the end of the archive.
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + Send + '_ {
         self.entries().map(|entry| entry.tar_bytes()).chain([END_OF_ARCHIVE_BYTES])
     }
@@ -35,11 +35,11 @@ impl Plan {
         Ok(())
     }
 
-    /// True if a storage of a frame is not in the page cache, as far as the kernel knows. Checks one
-    /// storage, since the others seldom differ.
+    /// True if, according to the kernel, a storage of the frame is not in the page cache. Checks only one
+    /// storage, because the others seldom differ.
     pub fn is_cold(&self, span: &FrameSpan) -> bool {
         let mut parts = self.parts_of(span).filter_map(|part| Some((self.storage(part.number)?, part)));
-        // The frame may hold little more than the end of its first storage: look at the second one.
+        // The frame may hold only the last bytes of its first storage, so the second one is preferred.
         let first = parts.next();
         let second = parts.next();
         second.or(first).is_some_and(|(storage, part)| {

@@ -42,7 +42,7 @@ pub struct PlannedFile {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlannedStorage {
     pub file: StorageFile,
-    /// Length of the entry in bytes: the file without its obsolete records, up to its last record.
+    /// Length of the entry's content in bytes: the file without obsolete records, up to its last record.
     pub content_bytes: u64,
     /// Bytes of padding at the end of the entry that are not in the file: 0 to 7.
     pub padding_bytes: u8,
@@ -73,10 +73,10 @@ pub struct Plan {
     /// Positions in split storages from which they can be read, in the order of the storages.
     checkpoints: Vec<Checkpoint>,
     pub obsolete_records: u64,
-    /// Bytes that the obsolete records would take in an archive.
+    /// Bytes that the obsolete records would occupy in an archive.
     pub obsolete_bytes: u64,
-    /// Number of storages that are longer than the bank file says, although no list names obsolete
-    /// records in them. They are archived whole.
+    /// Number of storages that are archived whole although the bank file's storage map states a shorter
+    /// length, or none, because no list names obsolete records in them.
     pub whole_storages: u64,
     pub io_hint: IoHint,
 }
@@ -188,11 +188,11 @@ fn read_bank(
                     storage.map_bytes = Some(item.length_bytes);
                 }
             }
-            // Emptied storages may have been removed from disk.
+            // The validator may have removed an emptied storage from disk.
             Err(_) if item.length_bytes == 0 => {}
             // An incremental archive holds only newer storages.
             Err(_) if base_slot.is_some_and(|base| item.slot <= base) => {}
-            // Limited so that a hostile bank file cannot fill the memory.
+            // The number is limited, so that a hostile bank file cannot fill the memory.
             Err(_) if missing.len() >= MISSING_MAX => {}
             Err(_) => missing.push(item),
         }
@@ -222,7 +222,7 @@ struct LengthReader<'a> {
 }
 
 impl LengthReader<'_> {
-    /// Reads the lengths of storages, in their order. The inner error is damage to one storage.
+    /// Reads the lengths of all storages, in the given order. The inner error is damage to one storage.
     fn read_all(&self, storages: &[UnplannedStorage<'_>], threads: usize) -> Result<Vec<Result<StorageLength>>> {
         let splits = storages.iter().map(|storage| storage.file).filter(|file| file.is_split());
         if splits.clone().next().is_some() {
@@ -232,8 +232,7 @@ impl LengthReader<'_> {
         start_pool(threads)?.install(lengths)
     }
 
-    /// Reads the length of a storage. Reads the whole `.meta` file of a split storage, through
-    /// `window`.
+    /// Reads the length of a storage. For a split storage, reads the whole `.meta` file through `window`.
     fn read(&self, storage: &UnplannedStorage<'_>, window: &mut Vec<u8>) -> Result<Result<StorageLength>> {
         let UnplannedStorage { file, map_bytes, .. } = *storage;
         let obsolete = storage.obsolete.unwrap_or_default();
@@ -260,8 +259,8 @@ impl LengthReader<'_> {
     }
 }
 
-/// Plans storages of these lengths. Leaves out storages without remaining records, and invalid ones for
-/// which `on_fault` returns no error.
+/// Plans storages with these lengths. Leaves out storages in which all records are obsolete, and invalid
+/// storages if `on_fault` returns no error.
 fn plan_storages(
     storages: &[UnplannedStorage<'_>],
     lengths: Vec<Result<StorageLength>>,
@@ -307,7 +306,7 @@ fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
     let file = |kind, path: &Path| -> Result<PlannedFile> {
         let metadata = fs::metadata(path).or_path("read", path)?;
         if !metadata.is_file() {
-            // A pipe has the length 0, so nothing would be read from it.
+            // The length of a pipe is 0, so nothing would be read from it.
             return Err(not_a_file_error(path));
         }
         let modified_ns = modified_ns(metadata.mtime(), metadata.mtime_nsec());

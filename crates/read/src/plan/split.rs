@@ -19,8 +19,8 @@ use crate::plan::storage_length::{Checkpoint, ObsoleteEntries, StorageLength};
 /// at most this far before the frame's part. The checkpoints of 450 GB of storages take 7 MB.
 const CHECKPOINT_BYTES: u64 = 1024 * 1024;
 
-/// Bytes read at a time when a whole file is scanned: enough for a disk, and not too many for the
-/// caches.
+/// Bytes read at a time when a whole file is scanned: enough for the full rate of a disk, and not too many
+/// for the caches.
 const SCAN_WINDOW_BYTES: usize = 1024 * 1024;
 
 const START: Checkpoint = Checkpoint { entry_offset: 0, meta_offset: FILE_HEADER_BYTES as u64 };
@@ -57,8 +57,8 @@ impl SplitStorage {
         MetaRange { meta_bytes: self.meta.file_bytes, data_bytes, start, end, window_bytes }
     }
 
-    /// Reads and checks the whole `.meta` file through `window`, which the caller should reuse, and
-    /// the header of the `.data` file. Calls `on_read` with the number of bytes before each read.
+    /// Reads and checks the whole `.meta` file through `window`, which the caller should reuse, and the
+    /// header of the `.data` file. Before each window is read, calls `on_read` with its number of bytes.
     pub fn scan(
         &self,
         obsolete: &[ObsoleteItem],
@@ -67,7 +67,7 @@ impl SplitStorage {
     ) -> Result<StorageLength> {
         let Self { meta, data } = self;
         self.read_unchanged(|| {
-            // Pages are dropped window by window. The file's header is in the first one.
+            // Each window's pages are dropped before the next is read. The file's header is in the first window.
             let mut window_pages = None;
             let mut read = |buf: &mut [u8], offset: u64| {
                 let wanted = offset..offset.saturating_add(buf.len() as u64);
@@ -166,7 +166,7 @@ fn scan_entries(
     obsolete.finish()?;
     if scanned.content_bytes > STORAGE_BYTES_MAX {
         return Err(Error::failed(format!(
-            "a storage of {} bytes in an archive: more than the 16 GiB that an entry may have",
+            "in an archive, the storage would have {} bytes, more than the 16 GiB that an entry may have",
             scanned.content_bytes
         ))
         .with_hint("only Agave 4.5 reads larger ones; archive with Agave itself"));
@@ -186,7 +186,7 @@ impl SplitPiece<'_> {
         clip(offset)..clip(offset.saturating_add(length))
     }
 
-    /// Writes bytes at an offset of the content, as far as they fall into the piece.
+    /// Writes bytes at an offset of the content, and leaves out those outside the piece.
     fn put(&mut self, offset: u64, bytes: &[u8]) {
         let part = self.part_of(offset, bytes.len() as u64);
         // Bytes before the start of the piece are skipped.

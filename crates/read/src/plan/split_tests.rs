@@ -9,7 +9,7 @@ use slotpress_format::{ObsoleteItem, modified_ns};
 
 use super::*;
 
-/// Longest data that the .meta file holds itself.
+/// Length of the longest data that is stored in the `.meta` file.
 const INLINE_BYTES_MAX: usize = 4008;
 
 #[derive(Clone, Debug)]

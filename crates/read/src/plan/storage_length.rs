@@ -25,8 +25,8 @@ pub struct StorageFault {
 /// error.
 pub type OnFault<'a> = dyn FnMut(StorageFault) -> Result<()> + 'a;
 
-/// Reads the number and bytes of the obsolete records of each storage. `storages` are the files of
-/// `unplanned`, and sorted. A missing storage for which obsolete records are listed is a fault.
+/// Reads how many obsolete records each storage has, and how many bytes they occupy. `storages` are the
+/// files of `unplanned`, sorted by slot and id. A missing storage with obsolete records is a fault.
 pub(super) fn read_obsolete(
     path: &Path,
     format: ObsoleteFormat,
@@ -46,7 +46,7 @@ pub(super) fn read_obsolete(
             let id = summary.id;
             let damage = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.escaped()));
             let Some(storage) = index_of(slot, id).and_then(|index| unplanned.get_mut(index)) else {
-                let error = damage("has obsolete records, but is not there");
+                let error = damage("has obsolete records, but is missing");
                 return match summary.count {
                     0 => Ok(()),
                     _ => on_fault(StorageFault { slot, id, is_missing: true, error }),
@@ -60,7 +60,7 @@ pub(super) fn read_obsolete(
     )
 }
 
-/// A position in a split storage from which it can be read: in its entry, and in its `.meta` file.
+/// A position from which a split storage can be read: the same record in the entry and in the `.meta` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     pub entry_offset: u64,
@@ -71,8 +71,7 @@ pub struct Checkpoint {
 pub struct StorageLength {
     pub content_bytes: u64,
     pub padding_bytes: u8,
-    /// True if the file is longer than the bank file says, although no obsolete records are listed
-    /// for it.
+    /// True if the whole file is archived although the storage map states a shorter length, or none.
     pub is_whole: bool,
     pub checkpoints: Vec<Checkpoint>,
 }
@@ -87,7 +86,7 @@ pub fn storage_length(
     has_map: bool,
 ) -> Result<StorageLength> {
     let cut_file_bytes = file.file_bytes.checked_sub(obsolete.cut_bytes).ok_or_else(|| {
-        Error::damaged(format!("its obsolete records take {} of {} bytes", obsolete.cut_bytes, file.file_bytes))
+        Error::damaged(format!("its obsolete records occupy {} of {} bytes", obsolete.cut_bytes, file.file_bytes))
     })?;
     if !has_map {
         let content_bytes = align8(cut_file_bytes);
@@ -99,15 +98,15 @@ pub fn storage_length(
         if cut_file_bytes > 0 && obsolete.count > 0 {
             return Err(Error::damaged("the bank file's storage map does not name it"));
         }
-        // In a ledger restored from a full and an incremental archive, the newer map omits storages of the
-        // full archive in which all records have become obsolete since.
+        // In a ledger restored from a full and an incremental archive, the map comes from the incremental one.
+        // It omits storages of the full archive in which all records have become obsolete.
         return Ok(length(cut_file_bytes, cut_file_bytes > 0));
     };
     if map_bytes > cut_file_bytes {
         return Err(Error::damaged(format!(
             "it is too short: {cut_file_bytes} bytes without its obsolete records, where the bank file says {map_bytes}"
         ))
-        .with_hint("the file was truncated or replaced: archive a ledger that a validator left by a graceful exit"));
+        .with_hint("the file was truncated or replaced: archive a ledger whose validator exited gracefully"));
     }
     if align8(map_bytes) >= cut_file_bytes {
         return Ok(length(map_bytes, false));
@@ -128,7 +127,7 @@ pub fn storage_length(
 pub struct ObsoleteEntries<'a>(pub &'a [ObsoleteItem]);
 
 impl ObsoleteEntries<'_> {
-    /// True if the entry is the next obsolete one, which is then removed from the list. Call this for each
+    /// If the entry is the next obsolete one, removes it from the list and returns true. Call this for each
     /// entry in order. A listed record that is not in the file is damage.
     pub fn is_next(&mut self, offset: u64, data_len: u32) -> Result<bool> {
         match self.0 {
@@ -176,7 +175,7 @@ mod tests {
         assert_eq!(length(400, 0, Some(200)).expect("restored"), (400, true));
         assert!(length(400, 0, Some(401)).is_err(), "shorter than the bank file says");
         assert!(length(400, 136, Some(100)).is_err(), "the list and the bank file disagree");
-        assert!(length(400, 408, Some(0)).is_err(), "more obsolete than there is");
+        assert!(length(400, 408, Some(0)).is_err(), "more obsolete bytes than the file has");
         assert_eq!(length(400, 0, None).expect("restored"), (400, true), "not in the map");
         assert!(length(400, 136, None).is_err(), "not in the map, but in the list of obsolete records");
         assert_eq!(length(136, 136, None).expect("emptied, not in the map"), (0, false));

@@ -1,5 +1,5 @@
-//! The visitor of all commands that read a whole archive. Applies the rules while the archive is
-//! read: to frames, entries, damage, and finally documents. Logs records for the state check.
+//! The visitor of all commands that read a whole archive. Applies the rules to frames, entries and damage
+//! while the archive is read, and to documents at the end. Logs records for the state check.
 
 use std::collections::HashSet;
 
@@ -33,8 +33,8 @@ pub struct ArchiveRules<'a> {
 }
 
 impl<'a> ArchiveRules<'a> {
-    /// Creates the rules for an archive that is read in order. If `base_slot` is given, only storages
-    /// of newer slots are allowed.
+    /// Creates the rules for an archive that is read in order. With a `base_slot`, the archive may hold only
+    /// storages of newer slots.
     pub fn new(
         base_slot: Option<u64>,
         length_bytes: Option<u64>,
@@ -80,7 +80,8 @@ impl<'a> ArchiveRules<'a> {
                 // Agave does not read beyond the end of the tar stream.
                 let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
                 if !self.is_by_index {
-                    // The statistics leave out later frames, some of which were read ahead.
+                    // Some later frames have already been observed, because frames are read ahead.
+                    // They are not counted.
                     let last_offset_bytes = error.offset_bytes().unwrap_or_default();
                     let frame_count = number.saturating_add(1);
                     *self.frames.lock() =
@@ -135,7 +136,7 @@ impl<'a> ArchiveRules<'a> {
     }
 
     /// Runs the checks at the end of the archive, and returns its entries and its bank file. Completes
-    /// `contents.is_from_firedancer`.
+    /// `contents.is_from_firedancer` and, if the archive was read in order, the number of frames.
     pub fn finish(
         &self,
         archive: &OpenArchive,
@@ -215,8 +216,8 @@ impl Visitor for ArchiveRules<'_> {
     }
 }
 
-/// Checks the window of a frame, even if the frame states less content: Agave 4.2 was seen to
-/// allocate the whole window.
+/// Checks the window of a frame, even if the frame states that its content is shorter, because Agave 4.2 was
+/// seen to allocate the whole window.
 fn check_window(header: &FrameHeader, failures: &FailuresAt<'_>) -> Result<()> {
     let (rule, limit) = match header.window_bytes {
         window if window > AGAVE_WINDOW_BYTES_MAX => (Rule::WindowRefused, AGAVE_WINDOW_BYTES_MAX),
@@ -226,7 +227,7 @@ fn check_window(header: &FrameHeader, failures: &FailuresAt<'_>) -> Result<()> {
     failures.add(rule, format!("at most {limit} bytes"), header.window_bytes)
 }
 
-/// Frames with tar data that were seen so far in an archive, if it is read in order.
+/// What is known about the frames with tar data so far, while an archive is read in order.
 #[derive(Debug, Default)]
 struct FrameWatch {
     frame_count: u64,
@@ -236,7 +237,7 @@ struct FrameWatch {
 }
 
 impl FrameWatch {
-    /// Returns the number of the last frame, if the offset is not before it.
+    /// Returns the number of the last frame, unless the offset is before that frame.
     fn frame_number_at(&self, offset_bytes: Option<u64>) -> Option<u64> {
         let last = self.frame_count.checked_sub(1)?;
         if offset_bytes? >= self.last_offset_bytes { Some(last) } else { None }

@@ -55,15 +55,15 @@ pub fn clients_that_read(compression: ArchiveCompression) -> Vec<SnapshotClient>
     SnapshotClient::JUDGED_BY_DEFAULT.into_iter().filter(reads).collect()
 }
 
-/// Names a client of which no version reads archives of this compression; `None` if there is none.
+/// Names a client of which no version reads archives of this compression; `None` if all clients read them.
 pub fn excluded_client(compression: ArchiveCompression) -> Option<&'static str> {
     let readers = clients_that_read(compression);
     let missing = SnapshotClient::JUDGED_BY_DEFAULT.into_iter().find(|client| !readers.contains(client))?;
     Some(if missing.is_agave() { "Agave" } else { "Firedancer" })
 }
 
-/// States which client reads archives of this compression, unless all do: `Agave reads it, Firedancer
-/// does not`.
+/// States which client reads archives of this compression, for example `Agave reads it, Firedancer does
+/// not`; `None` if all clients do.
 pub fn describe_readers(compression: ArchiveCompression) -> Option<String> {
     let excluded_client = excluded_client(compression)?;
     Some(match clients_that_read(compression).first() {
@@ -81,7 +81,7 @@ pub struct ClientVerdict {
     pub client: SnapshotClient,
     /// True if the client loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,
-    /// Reason why the client refuses the archive, by the first broken rule that it refuses;
+    /// Reason why the client refuses the archive, from the first broken rule that it does not tolerate;
     /// `None` if it loads the archive.
     pub refusal_reason: Option<&'static str>,
     /// A restriction that holds although the client loads the archive.

@@ -47,7 +47,7 @@ pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: 
     Ok(bank)
 }
 
-/// Records that a document cannot be parsed. An I/O error shows nothing about the contents.
+/// Records that a document cannot be parsed. Returns an I/O error, which says nothing about the contents.
 fn judge_unreadable(rule: Rule, error: &Error, failures: &FailuresAt<'_>) -> Result<()> {
     match error.kind() {
         ErrorKind::Damaged => failures.add_error(rule, error),
@@ -151,7 +151,7 @@ pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Fai
     if name.hash == hash { Ok(()) } else { failures.add(Rule::NameMismatch, name.hash, hash) }
 }
 
-/// Checks the root of an archive against what the caller expects; `root` is `None` if the archive
+/// Compares the root of an archive with the root that the caller expects. `root` is `None` if the archive
 /// has no usable frame hashes.
 pub fn judge_root(expected: Option<ArchiveRoot>, root: Option<ArchiveRoot>, failures: &Failures) -> Result<()> {
     let Some(expected) = expected.filter(|expected| root != Some(*expected)) else { return Ok(()) };
@@ -159,7 +159,8 @@ pub fn judge_root(expected: Option<ArchiveRoot>, root: Option<ArchiveRoot>, fail
     failures.add(Rule::RootNotExpected, format!("root {expected}"), found)
 }
 
-/// Returns the rule, if there is one, that this bank file breaks and no version of Agave tolerates.
+/// Returns a rule that the bank file breaks because Firedancer wrote it, and that no version of Agave
+/// tolerates; `None` if it breaks no such rule.
 pub fn rule_against_agave(bank: &BankFile) -> Option<Rule> {
     match (bank.lacks_stakes(), bank.hashes_per_tick) {
         (true, _) => Some(Rule::NoStakes),
@@ -187,10 +188,10 @@ fn judge_client_requirements(bank: &BankFile, failures: &FailuresAt<'_>) -> Resu
     match bank.compute_hash() {
         Some(hash) if hash == bank.hash => {}
         Some(hash) => failures.add(Rule::BankHash, hash, bank.hash)?,
-        None => failures.add(Rule::BankHash, "a last blockhash, which it covers", "none")?,
+        None => failures.add(Rule::BankHash, "a last blockhash, which the bank hash covers", "none")?,
     }
-    // Agave reads leader and stakes from the bank file. Firedancer derives them from the accounts,
-    // and wrote none before September 2026.
+    // Agave reads leader and stakes from the bank file. Firedancer derives them from the accounts, and did
+    // not write them before September 2026.
     let scheduled_leader = if bank.lacks_stakes() {
         let expected = "the vote accounts and delegations of the state";
         failures.add(Rule::NoStakes, expected, "no vote account, no delegation")?;

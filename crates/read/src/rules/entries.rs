@@ -20,7 +20,7 @@ pub struct EntryChecker {
     content_bytes: u64,
     pub entries: Vec<Entry>,
     ids_of_bank_slot: HashSet<u32>,
-    /// Id of a second storage of the bank's slot.
+    /// Id of a second storage at the bank's slot, if there is one.
     second_id: Option<u32>,
 }
 
@@ -96,7 +96,7 @@ impl EntryChecker {
         seen_slots: &mut HashSet<u64>,
         failures: &Failures,
     ) -> Result<()> {
-        // The place is made only for a failure, because there may be millions of storages.
+        // A place is created only for a failure, because there may be millions of storages.
         let failures_here = || failures.at(FailurePlace::storage(slot, id));
         self.newest_storage = self.newest_storage.max(Some((slot, id)));
         if content_bytes == 0 {
@@ -115,9 +115,9 @@ impl EntryChecker {
         }
     }
 
-    /// Remembers the slot of a storage. Returns true if another storage has the same slot, unless both
-    /// are of the bank's slot, as Firedancer wrote them before September 2026:
-    /// [`Self::judge_shared_slot`] decides on these when the bank file is known.
+    /// Remembers the slot of a storage. Returns true if an earlier storage has the same slot. Returns false
+    /// if both have the bank's slot and different ids, as Firedancer wrote them before September 2026:
+    /// [`Self::judge_shared_slot`] judges these once the bank file is known.
     fn add_storage_slot(&mut self, slot: u64, id: u32, seen_slots: &mut HashSet<u64>) -> bool {
         let is_new_id = self.bank_slot == Some(slot) && self.ids_of_bank_slot.insert(id);
         let is_slot_taken = !seen_slots.insert(slot);
@@ -128,8 +128,8 @@ impl EntryChecker {
         is_slot_taken
     }
 
-    /// Reports several storages of the bank's slot: as [`Rule::SharedSlot`] if the bank file holds
-    /// no stakes and all storages are of that slot, else as [`Rule::DuplicateStorage`].
+    /// Reports several storages at the bank's slot: as [`Rule::SharedSlot`] if the bank file holds no
+    /// stakes and all storages have that slot, otherwise as [`Rule::DuplicateStorage`].
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
         let (Some(slot), Some(id)) = (self.bank_slot, self.second_id) else { return Ok(()) };
         let failures = failures.at(FailurePlace::storage(slot, id));
@@ -179,7 +179,7 @@ mod tests {
         Entry { kind: EntryKind::Storage { slot, id }, content_bytes }
     }
 
-    /// Creates a checker for a bank of slot 9, which has seen these entries.
+    /// Creates a checker for a bank at slot 9, and passes these entries to it.
     fn checker_after(entries: &[Entry], seen_slots: &[u64], failures: &Failures) -> EntryChecker {
         let mut checker = EntryChecker { bank_slot: Some(9), ..EntryChecker::new(None) };
         let mut seen_slots: HashSet<u64> = seen_slots.iter().copied().collect();
@@ -203,8 +203,8 @@ mod tests {
         }
     }
 
-    /// Several storages of the bank's slot are taken for Firedancer's if the bank file holds no
-    /// stakes and there are no storages of other slots.
+    /// Several storages at the bank's slot are attributed to Firedancer if the bank file holds no stakes and
+    /// there are no storages at other slots.
     #[test]
     fn several_storages_of_the_banks_slot_are_reported() {
         let firedancer = BankFile { slot: 9, ..BankFile::default() };
@@ -221,7 +221,7 @@ mod tests {
         assert_breaks(&[first, second], &[], &firedancer, &[(Rule::SharedSlot, 1)]);
         assert_breaks(&[first, second], &[], &agave, &duplicate);
         assert_breaks(&[first, second, of_slot_8], &[], &firedancer, &duplicate);
-        // A slot other than the bank's, a slot of a different archive, and the same storage twice.
+        // A slot other than the bank's, a slot that another archive has used, and the same storage twice.
         assert_breaks(&[storage(8, 1, 136), storage(8, 2, 136)], &[], &firedancer, &duplicate);
         assert_breaks(&[first], &[9], &firedancer, &duplicate);
         assert_breaks(&[first, first], &[], &firedancer, &duplicate);

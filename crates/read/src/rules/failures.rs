@@ -27,8 +27,8 @@ pub struct FailurePlace {
     pub path: Option<PathBuf>,
     /// Index among the frames with tar data, from 0.
     pub frame: Option<u64>,
-    /// With an entry: offset in its content. With a frame but no entry: offset in the file.
-    /// Otherwise: offset in the tar stream.
+    /// Offset in the content of the entry. Without an entry, the offset is in the file if the check is
+    /// [`Check::Frames`], and otherwise in the tar stream.
     pub offset_bytes: Option<u64>,
     /// Path of the entry in the tar.
     pub entry: Option<String>,
@@ -83,8 +83,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns the failure that caused an error of
-    /// [`ErrorKind::Damaged`](slotpress_base::ErrorKind::Damaged): its rule, entry and account.
+    /// Returns the failure that caused an error of the kind
+    /// [`Damaged`](slotpress_base::ErrorKind::Damaged), with its rule, entry and account.
     pub fn from_error(error: &Error) -> Option<&Self> {
         error.cause()?.downcast_ref()
     }
@@ -102,7 +102,7 @@ impl Failure {
         }
     }
 
-    /// Creates the failure of an archive that every client refuses. `None` if a client loads it.
+    /// Creates a failure if every client refuses the archive; `None` if a client loads it.
     pub(crate) fn from_verdicts(verdicts: &[ClientVerdict]) -> Option<Self> {
         let refusals = verdicts.iter().map(|verdict| Some((verdict.client, verdict.refusal_reason?)));
         let lines = merge_versions(refusals.collect::<Option<_>>()?).into_iter();
@@ -153,7 +153,7 @@ pub struct Failures {
     is_base: bool,
 }
 
-/// Collected failures, the number of failures of each rule, and the reasons of skipped checks.
+/// Collected failures, the number of failures of each rule, and the reasons why checks were skipped.
 #[derive(Debug, Default)]
 pub(crate) struct FailureList {
     pub failures: Vec<Failure>,
@@ -162,7 +162,7 @@ pub(crate) struct FailureList {
     has_lost_accounts: bool,
 }
 
-/// Limit on the failures kept for each rule: a damaged archive of 5,000,000 storages must not fill
+/// Limit on the failures kept for each rule, so that a damaged archive of 5,000,000 storages does not fill
 /// the memory.
 pub const FAILURES_PER_RULE_MAX: u64 = 50;
 
@@ -209,7 +209,8 @@ impl Failures {
         }
     }
 
-    /// Fails if each client refuses the archive for some rule, even if other clients tolerate that rule.
+    /// Fails if every client refuses the archive because of a version-specific rule, even if each of these
+    /// rules is tolerated by some client.
     pub fn require_client(&self) -> Result<()> {
         let broken = self.broken_rules();
         let version_specific = broken.keys().copied().filter(|rule| rule.is_version_specific());

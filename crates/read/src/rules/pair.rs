@@ -1,5 +1,5 @@
-//! Decides by names, slots and bank files whether two archives are a pair: a full archive and an
-//! incremental one on it.
+//! Decides from names, slots, indexes and bank files whether two archives are a pair: a full archive and
+//! an incremental archive that builds on it.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use super::failures::Failures;
 use super::rule::Rule;
 use crate::{ArchiveInput, OpenArchive};
 
-/// Known facts about an archive of a pair. A file without an archive's name is accepted until its
-/// bank file is known.
+/// Known facts about an archive of a pair. A file without an archive's name is accepted until its bank
+/// file has been read.
 #[derive(Clone, Copy)]
 pub struct PairMember<'a> {
     pub path: &'a Path,
     pub name: Option<&'a ArchiveName>,
-    /// Slot on which it builds, according to its name or the caller.
+    /// Slot of the base, according to the archive's name or the caller.
     pub base_slot: Option<u64>,
-    /// Settings in its index; `rebase` notes there on which state it builds.
+    /// Settings in the archive's index, where `rebase` records the hash of the base.
     pub settings: &'a str,
     pub bank: Option<&'a BankFile>,
     pub hash: Option<Hash>,
@@ -46,12 +46,12 @@ impl<'a> From<&'a ArchiveInput> for PairMember<'a> {
     }
 }
 
-/// Judges whether a full and an incremental archive are a pair, as far as is known. Every
-/// command that reads a pair calls this, and calls it again when it knows more.
+/// Judges, from the facts known so far, whether a full and an incremental archive are a pair. Every command
+/// that reads a pair calls this first with the names, and again when more is known.
 ///
 /// # Errors
-/// The caller's mistake: the archives are swapped or of the same kind, or the incremental archive
-/// builds on a different slot. Or `failures` refuses a broken rule.
+/// The archives are swapped or of the same kind; the incremental archive builds on a different slot; or
+/// `failures` refuses a broken rule.
 pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &Failures) -> Result<()> {
     let is_full = |member: PairMember<'_>| member.name.map(|name| name.base_slot.is_none());
     let same_kind_error = |kind: &str| {
@@ -96,8 +96,8 @@ pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &
     }
 }
 
-/// Checks that two bank files are of the same chain, by fields that clients compare with the
-/// genesis: Agave compares all of them, Firedancer only the first.
+/// Checks that two bank files belong to the same chain, using fields that clients compare with the genesis:
+/// Agave compares all of them, Firedancer only the first.
 pub fn judge_same_chain(full: &BankFile, newer: &BankFile, failures: &Failures) -> Result<()> {
     let numbers = |bank: &BankFile| {
         let schedule = &bank.epoch_schedule;
@@ -123,8 +123,10 @@ pub fn judge_same_chain(full: &BankFile, newer: &BankFile, failures: &Failures) 
 /// Refuses two states of different clusters, and a new state that is not newer than the old one.
 pub fn require_newer_state(old: &BankFile, new: &BankFile) -> Result<()> {
     if judge_same_chain(old, new, &Failures::strict()).is_err() {
-        return Err(Error::usage("the states are of different clusters: their chains began at different times")
-            .with_hint("use states of one cluster"));
+        return Err(Error::usage(
+            "the states are of different clusters: their bank files differ in fields from the genesis",
+        )
+        .with_hint("use states of one cluster"));
     }
     if old.slot < new.slot {
         Ok(())
@@ -141,16 +143,16 @@ fn swapped_error(first: &Path, second: &Path) -> Error {
         .with_hint("pass the full archive first, then the incremental one")
 }
 
-/// Key of a setting in the index of an archive made by `rebase`. The value is the snapshot hash of
-/// the full archive on which it builds.
+/// Key of a setting in the index of an archive made by `rebase`. The value is the snapshot hash of the full
+/// archive on which that archive builds.
 pub const REBASED_ON: &str = "rebased-on=";
 
 pub fn rebased_on(settings: &str) -> Option<&str> {
     settings.split(' ').find_map(|setting| setting.strip_prefix(REBASED_ON))
 }
 
-/// True if `rebase` made the archive of `slot` with these storages (slot and id). `rebase` gives
-/// the storage of a slot `s` the id `slot - s + 1`. In archives of validators, ids rise with slots.
+/// True if the storages (slot and id) of an archive at `slot` show that `rebase` made it: `rebase` gives
+/// the storage at slot `s` the id `slot - s + 1`. In archives of validators, ids rise with slots.
 pub fn is_rebased(slot: u64, storages: impl IntoIterator<Item = (u64, u32)>) -> bool {
     let mut storages = storages.into_iter().peekable();
     let is_of_rebase = |(storage_slot, id): (u64, u32)| {

@@ -1,5 +1,5 @@
-//! The table of rules (see docs/snapshot-format.md): each rule for archives and ledgers, the
-//! clients that refuse what breaks it, and how this is known.
+//! The table of rules for archives and ledgers (see docs/snapshot-format.md). For each rule, it names the
+//! clients that refuse an archive that breaks the rule, and says how this is known.
 
 #![warn(missing_docs)]
 
@@ -32,7 +32,7 @@ pub enum SnapshotClient {
 }
 
 impl SnapshotClient {
-    /// All clients that are judged without a request, the oldest version of each first.
+    /// All clients that are judged without being requested, the oldest version of each first.
     pub const JUDGED_BY_DEFAULT: [Self; 5] = [Agave42, Agave43, Agave44, Agave45, Firedancer];
 
     /// All versions of Agave; "Agave" without a version means these.
@@ -65,17 +65,18 @@ impl fmt::Display for SnapshotClient {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Check {
-    /// Frames: magic, sizes, checksums, windows, trailing bytes; index and seek table.
+    /// Frames: magic, sizes, checksums, windows, trailing bytes; index, seek table, frame hashes and root.
     Frames,
     /// Entries: names, kinds, order, duplicates, sizes, end of archive.
     Entries,
-    /// Name of the archive against the bank file; the snapshot version.
+    /// Name of the archive, compared with the bank file; its compression; the snapshot version; the base of
+    /// an incremental archive; the expected slot and hash.
     Name,
-    /// Bank file and status cache to their last byte; storage map against storages.
+    /// Bank file and status cache, to their last byte: whether their fields agree, and whether clients accept them.
     Bank,
     /// Records: lengths, flags, padding; no account twice in a storage.
     Records,
-    /// Newest version of every account: capitalization, lattice hash, stakes, sysvars.
+    /// The newest versions of all accounts: capitalization, lattice hash, stakes, sysvars.
     State,
 }
 
@@ -180,10 +181,10 @@ enum Severity {
     Broken,
     /// The rule concerns only packing or naming, which unpacking corrects; the contents are valid.
     Packing,
-    /// Archives or ledgers of a version of Agave normally break the rule. A violation counts only for
-    /// clients that refuse it.
+    /// Archives or ledgers of a version of Agave normally break the rule. A violation matters only to clients
+    /// that refuse it.
     VersionSpecific,
-    /// Like `VersionSpecific`, for archives of Firedancer. No version of Agave loads the result.
+    /// Like `VersionSpecific`, for archives of Firedancer. No version of Agave loads such an archive.
     FiredancerSpecific,
 }
 
@@ -245,7 +246,7 @@ rules! {
     VoteAccountLimit, Bank, VersionSpecific, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer accepts, as Agave writes them without admission tickets";
     FiredancerLimit, Bank, Broken, FIREDANCER, SOURCE, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer accepts";
     MaxTickHeight, Bank, Broken, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
-    HashesPerTick, Bank, Broken, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
+    HashesPerTick, Bank, Broken, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave accepts";
     NoHashesPerTick, Bank, FiredancerSpecific, AGAVE, OTHER_MAKER, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
     BankHash, Bank, Broken, ALL, SOURCE, SEEN, "the bank hash is not the hash of its parts";
     NoStakes, Bank, FiredancerSpecific, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
@@ -286,13 +287,13 @@ rules! {
     VersionFirst, Entries, VersionSpecific, SIG, FOR_SIG, SIG_SOURCE, "an order of entries that sig does not read";
     BlockId, Bank, VersionSpecific, SIG, FOR_SIG, SIG_SOURCE, "the bank file holds no block id";
     StoredHash, Records, VersionSpecific, SIG, FOR_SIG, SIG_SOURCE, "a record holds a hash, as Agave wrote it before 1.18";
-    // Some client loads the archive. Each broken rule may be normal for some client, but not all
-    // together.
+    // At least one client loads the archive. Each broken rule may be normal for one client, while no client
+    // tolerates all of them.
     NoClient, Bank, Broken, ALL, OTHER_MAKER, OWN, "no client loads it";
 }
 
 impl Rule {
-    /// Describes an archive that breaks the rule.
+    /// Describes the fault of an archive that breaks the rule.
     pub fn description(self) -> &'static str {
         self.row().description
     }
@@ -305,7 +306,7 @@ impl Rule {
                 "more zero bytes than 1,024 end the tar stream; it loads up to 20 blocks if one of its buffers holds them all"
             }
             (Self::DuplicateAccount, Firedancer) => {
-                "an account occurs twice in one storage; it loads that, and takes the later, if they are far apart"
+                "an account occurs twice in one storage; if the records are far apart, it loads the archive and uses the later one"
             }
             _ => self.description(),
         }
@@ -348,14 +349,14 @@ impl Rule {
         !self.row().refused_by.contains(&client)
     }
 
-    /// True if archives or ledgers of Firedancer or of a version of Agave normally break the rule.
-    /// A violation then counts only for clients that refuse it.
+    /// True if archives or ledgers of Firedancer or of a version of Agave normally break the rule. A
+    /// violation then matters only to clients that refuse it.
     pub fn is_version_specific(self) -> bool {
         matches!(self.row().severity, Severity::VersionSpecific | Severity::FiredancerSpecific)
     }
 
-    /// True if valid archives of Firedancer break the rule, and no version of Agave loads an archive
-    /// that does.
+    /// True if valid archives of some version of Firedancer break the rule, and no version of Agave loads an
+    /// archive that does.
     pub fn is_unsupported(self) -> bool {
         self == Self::SharedSlot || self.concerns_newest_bank()
     }
@@ -379,16 +380,16 @@ impl Rule {
         self.row().severity == Severity::Packing
     }
 
-    /// True if an archive that breaks the rule must not be used as input. Packing and what is
-    /// normal for versions of Agave are not refused.
+    /// True if an archive that breaks the rule must not be used as input. This is false for rules about
+    /// packing, and for rules that archives of some version of Agave normally break.
     pub fn is_refused(self) -> bool {
         matches!(self.row().severity, Severity::Broken | Severity::FiredancerSpecific)
     }
 
-    /// True if no new archive may be written from an archive that breaks the rule. Unlike
-    /// [`Self::is_refused`], tolerates large windows and empty storages, because the new archive does
-    /// not have them, and what Firedancer loads today; and refuses a wrong order of entries, because
-    /// the new archive keeps it.
+    /// True if no new archive may be written from an archive that breaks the rule. This differs from
+    /// [`Self::is_refused`] in three ways. Large windows and empty storages are tolerated, because the new
+    /// archive does not have them. So is what Firedancer loads today. A wrong order of entries is refused,
+    /// because the new archive keeps the order.
     pub fn is_refused_for_output(self) -> bool {
         use Rule::*;
         let is_tolerated = matches!(self, WindowRefused | EmptyStorage | NoStakes | NoHashesPerTick | NoRentEpoch);
@@ -399,14 +400,14 @@ impl Rule {
     /// Agave was observed with its archiver.
     pub fn note(self, client: SnapshotClient) -> Option<&'static str> {
         match (self, client) {
-            (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
+            (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that is padded with zero bytes"),
             (Self::DuplicateStorage | Self::StorageTooNew | Self::StorageTooOld, Firedancer) => {
                 Some("no validator writes such storages, and their records may replace those of others")
             }
             (Self::BaseIsSlot, Firedancer) => {
                 Some("no validator writes an incremental archive of the slot of its full one")
             }
-            (Self::StorageTail, Firedancer) => Some("bytes that are no record may have been part of one"),
+            (Self::StorageTail, Firedancer) => Some("bytes that are not a record may be the rest of one"),
             _ => None,
         }
     }

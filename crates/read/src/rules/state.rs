@@ -13,8 +13,8 @@ use crate::state::stakes::StakeAccounts;
 use crate::state::sums::StateSum;
 use crate::state::well_known::WellKnownAccounts;
 
-/// Compares a state with the bank file: sums over all accounts, sysvars, and the accounts behind its
-/// stakes.
+/// Compares a state with the bank file: the sums over all accounts, the sysvars, and the vote and stake
+/// accounts.
 pub fn judge_state(
     state: &StateSum,
     well_known: &WellKnownAccounts,
@@ -64,7 +64,7 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, failures
     let is_new = bank.slot.saturating_sub(*missing) < cached.len() as u64;
     let is_gap = !is_new && !cached.is_empty();
     if is_gap && bank.lacks_stakes() && cached.len() == 1 {
-        // Reported already, as `FewCachedSlots`.
+        // This has already been reported as `FewCachedSlots`.
         return Ok(());
     }
     let rule = if is_gap { Rule::CachedSlotsGap } else { Rule::CachedSlots };

@@ -1,8 +1,8 @@
 //! Computes the state of the accounts: capitalization and lattice hash over the newest version of
 //! each.
 //!
-//! Workers hash the records that they read, and merge their sums at the end. A check then rereads
-//! some records, and a visit rereads all of them ([`Task`]).
+//! In a check, workers hash the records that they read, and merge their sums at the end. The check then
+//! rereads some records. A visit reads all records twice, and hashes them the second time ([`Task`]).
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::{
     Check, Failures, Fingerprint, Fingerprinter, RecordVersion, StateVisitor, StorageRef, Superseded, Task, VersionLog,
 };
 
-/// Lower estimate of a record's average length. The disk space for the log follows from it.
+/// Lower estimate of the average length of a record, in bytes. The estimate of the log's length follows from it.
 const RECORD_BYTES_LOWER_ESTIMATE: u64 = 256;
 
 /// Upper estimate of a zstd archive's compression ratio.
@@ -55,8 +55,8 @@ pub struct StateBuilder {
 }
 
 impl StateBuilder {
-    /// Creates an empty state. `storages_bytes` is the expected length of all storages. A log that does
-    /// not fit in memory is spilled into `spill_dir`.
+    /// Creates an empty state. `storages_bytes` is the expected length of all storages. Parts of the log that
+    /// do not fit in memory are spilled into `spill_dir`.
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
         let space_bytes = estimate_records(storages_bytes).saturating_mul(ITEM_BYTES);
         Ok(Self {
@@ -72,8 +72,8 @@ impl StateBuilder {
         })
     }
 
-    /// Like [`new`](Self::new), for reading the newest storages first. An eighth of the memory keeps records
-    /// that are probably superseded, so that few records are read again.
+    /// Like [`new`](Self::new), for reading the newest storages first. Uses an eighth of the memory for keeping
+    /// records that are probably superseded, so that few records are read again.
     pub fn with_kept_records(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
         let kept_bytes = memory_bytes / 8;
         let mut builder = Self::new(memory_bytes - kept_bytes, spill_dir, storages_bytes)?;
@@ -81,7 +81,7 @@ impl StateBuilder {
         Ok(builder)
     }
 
-    /// Subtracts the superseded records that were kept, and removes them from the list. Also drops
+    /// Subtracts the superseded records of which copies were kept, and removes them from the list. Also drops
     /// superseded stake and vote accounts.
     fn subtract_kept(&self, superseded: &mut Superseded) {
         let mut marks = Marks::default();
@@ -109,8 +109,8 @@ impl StateBuilder {
         self.slots.read().len() as u32
     }
 
-    /// Builds a table of all accounts so far, if memory suffices. The versions of these accounts in the next
-    /// archive are older, and are skipped.
+    /// If memory suffices, builds a table of all accounts so far. The versions of these accounts in the next
+    /// archive are older, and are then skipped.
     pub fn begin_older_archive(&mut self, threads: usize) -> Result<()> {
         let first_older_storage = self.storage_count();
         let accounts = self.log.known_accounts(threads)?;
@@ -122,7 +122,8 @@ impl StateBuilder {
         self.sums.lock().clone()
     }
 
-    /// Returns the first error of a worker that does not come from an archive, such as a full disk.
+    /// Returns the first error of a worker, for example because of a full disk or a broken rule that the caller
+    /// does not tolerate.
     pub fn check(&self) -> Result<()> {
         self.error.lock().clone().map_or(Ok(()), Err)
     }
@@ -157,8 +158,8 @@ impl StateBuilder {
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
 impl StateBuilder {
-    /// Subtracts superseded records, and judges the state unless that check is skipped. `read_again`
-    /// reads records of which no copy was kept, in rounds that fit in memory.
+    /// Subtracts superseded records, and judges the state unless that check is skipped. Calls `read_again` for
+    /// records of which no copy was kept, in rounds that fit in memory.
     pub fn check_state(
         &self,
         bank: Option<&BankFile>,
@@ -177,7 +178,7 @@ impl StateBuilder {
             self.add_counts(&round);
             progress.check()?;
             if !round.duplicates.is_empty() {
-                // It is undefined which of the two records is newer.
+                // Which of the two records is newer is undefined.
                 failures.skip(Check::State, "an account occurs twice in one storage");
             }
             self.subtract_kept(&mut round);
@@ -187,8 +188,8 @@ impl StateBuilder {
         self.judge(bank, failures)
     }
 
-    /// Like [`check_state`](Self::check_state), but a state that was not compared is an error. Returns
-    /// the number of accounts.
+    /// Like [`check_state`](Self::check_state), but fails if that check is skipped. Returns the number of
+    /// accounts.
     pub fn require_state(
         &self,
         bank: &BankFile,
@@ -205,8 +206,8 @@ impl StateBuilder {
         }
     }
 
-    /// Reads all records with `read_all`, which passes each record to `visitor`. Hashes only the newest
-    /// versions as they are visited, and then judges the state, unless that check is skipped.
+    /// Reads all records with `read_all`, which passes each record to `visitor`. Unless the check of the state
+    /// is skipped, hashes the newest versions as they are visited, and then judges the state.
     pub fn visit_state(
         &self,
         bank: Option<&BankFile>,
@@ -225,7 +226,7 @@ impl StateBuilder {
         let mut marks = Marks::default();
         self.log.for_each_partition(threads, &|sorted| self.find_superseded(sorted, |_| true), &mut |found| {
             if !found.duplicates.is_empty() {
-                // It is undefined which of the two records is newer.
+                // Which of the two records is newer is undefined.
                 let error = Error::damaged("an account occurs more than once in one storage");
                 return Err(error.with_hint(hint::USE_VERIFY));
             }

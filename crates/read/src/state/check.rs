@@ -1,11 +1,11 @@
 //! Decides whether the state is checked while an archive is restored or recompressed, and records
 //! the evidence for the result.
 //!
-//! Frame checksums find damage, and an index finds missing storages. Neither shows whether the accounts are
-//! those of the bank file: an attacker who changes an account can rewrite every checksum, index and frame
-//! hash. Only the capitalization and the lattice hash over the newest version of every account show that.
-//! They are checked in the mode [`CheckMode::State`], and in all modes if a hash is expected. No archive can
-//! prove that its state is the cluster's.
+//! Frame checksums reveal damage, and an index reveals missing storages. Neither shows whether the accounts
+//! match the bank file: an attacker who changes an account can rewrite every checksum, index and frame hash.
+//! Only the capitalization and the lattice hash over the newest version of every account show this. They are
+//! checked in the mode [`CheckMode::State`], and in all modes if a hash is expected. No archive can prove that
+//! its state is the cluster's.
 
 use std::path::{Path, PathBuf};
 
@@ -21,12 +21,12 @@ use crate::{Failures, Rule};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum CheckMode {
-    /// All checks, including the state: the accounts fit the bank file.
+    /// All checks, including the check of the state, which compares the accounts with the bank file.
     #[default]
     State,
     /// Checks of frames, entries and documents only.
     Frames,
-    /// Only what the first files and the index show. If an archive has an index and no root is expected,
+    /// Only what the documents and the index show. If an archive has an index and no root is expected,
     /// `verify` reads only the frames that hold documents. For other jobs, the same as `Frames`.
     Quick,
 }
@@ -40,12 +40,11 @@ pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 pub struct CheckOptions {
     /// Extent of the checks. Default: all, with the state.
     pub mode: CheckMode,
-    /// Memory for finding superseded records, in bytes; what does not fit is spilled. Default: 1
-    /// GiB, to leave memory for a validator on the same machine. Mainnet's records take ten times
-    /// as much.
+    /// Memory for finding superseded records, in bytes. What does not fit is spilled. Default: 1 GiB, to leave
+    /// memory for a validator on the same machine. The log of mainnet's billion records takes 20 GB.
     pub memory_bytes: u64,
-    /// Directory for spilling. Default: the directory of the output, or the system's directory for
-    /// temporary files.
+    /// Directory for spilling. Default: the first of the output directory, the system's directory for temporary
+    /// files, and `/var/tmp` that is on a disk.
     #[setters(into, strip_option)]
     pub temporary_dir: Option<PathBuf>,
     /// Snapshot hash that the state must have. Restoring and recompressing then check the state in
@@ -75,8 +74,7 @@ impl CheckOptions {
         self.temporary_dir.clone().unwrap_or_else(|| choose_spill_dir(output_dir))
     }
 
-    /// Returns checks that read all frames: [`CheckMode::Quick`] leaves frames out only if the user of
-    /// `verify` asks for that.
+    /// Replaces [`CheckMode::Quick`], which may leave out frames, with [`CheckMode::Frames`].
     #[doc(hidden)]
     pub fn of_all_frames(self) -> Self {
         if self.mode == CheckMode::Quick { self.mode(CheckMode::Frames) } else { self }
@@ -86,7 +84,7 @@ impl CheckOptions {
     /// full archive.
     ///
     /// # Errors
-    /// The state should be checked, but that is impossible for a part.
+    /// The state of a part should be checked, which is impossible.
     #[doc(hidden)]
     pub fn checks_state(&self, is_part: bool) -> Result<bool> {
         match self.mode {
@@ -107,7 +105,7 @@ pub fn unpaired_error() -> Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[warn(missing_docs)]
 pub enum StateCheck {
-    /// They are those of the bank file.
+    /// They match the bank file.
     #[serde(rename = "checked")]
     Checked,
     /// They were not compared.
@@ -176,8 +174,8 @@ pub struct Assurance {
 }
 
 impl Assurance {
-    /// Derives the evidence from the index and the state check. `accounts_checked` is `None` if
-    /// the check was not requested.
+    /// Derives the evidence from the index and the check of the state. `accounts_checked` is `None` if that
+    /// check was not requested.
     #[doc(hidden)]
     pub fn new(accounts_checked: Option<u64>, has_index: bool) -> Self {
         let (state, state_reason) = match accounts_checked {

@@ -1,8 +1,8 @@
 //! Computes fingerprints: short identifiers of accounts, unpredictable and valid for one run.
 //!
 //! A fingerprint has three parts of 32 bits. Each part is a multilinear hash with its own random key (Lemire
-//! and Kaser, "Strongly universal string hashing is fast"). The eight 32-bit words of a pubkey are each
-//! multiplied by a 64-bit number of the key. The part is the upper half of the sum of these products and a
+//! and Kaser, "Strongly universal string hashing is fast"). Each of the eight 32-bit words of a pubkey is
+//! multiplied by a 64-bit number from the key. The part is the upper half of the sum of these products and a
 //! ninth number.
 //!
 //! Two pubkeys that were chosen before the key was drawn collide with a probability of exactly
@@ -53,9 +53,8 @@ impl Fingerprinter {
                 .fold(*summand, |sum, (factor, word)| sum.wrapping_add(factor.wrapping_mul(word)));
             (sum >> 32) as u32
         });
-        // For consecutive pubkeys, the first parts may be close to each other. The first part
-        // chooses the partition, so the other parts are added to it. This is reversible: distinct
-        // fingerprints stay distinct.
+        // For consecutive pubkeys, the first parts may be close to each other. They choose the partition, so
+        // the other parts are added to them. This is reversible, so distinct fingerprints stay distinct.
         let spread = second.wrapping_mul(0x9E37_79B1).wrapping_add(third.wrapping_mul(0x85EB_CA6B));
         Fingerprint([first.wrapping_add(spread), second, third])
     }
@@ -83,7 +82,7 @@ mod tests {
         let keys: HashSet<[u8; 32]> = similar_keys().collect();
         let fingerprints: HashSet<Fingerprint> = keys.iter().map(|key| fingerprinter.fingerprint(key)).collect();
         assert_eq!(fingerprints.len(), keys.len());
-        // The first bits choose a partition: each of 64 partitions has about 900 fingerprints.
+        // The first bits choose a partition. With 64 partitions, each would have about 900 fingerprints.
         let mut parts: HashMap<u32, u32> = HashMap::new();
         fingerprints.iter().for_each(|Fingerprint([first, ..])| *parts.entry(first >> 26).or_default() += 1);
         assert_eq!(parts.len(), 64);
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn another_run_has_other_fingerprints() {
+    fn fingerprints_differ_between_runs() {
         let [first, second] = [0; 2].map(|_| Fingerprinter::new().expect("random bytes"));
         assert_eq!(first.fingerprint(&[7; 32]), first.fingerprint(&[7; 32]));
         assert_ne!(first.fingerprint(&[7; 32]), second.fingerprint(&[7; 32]));

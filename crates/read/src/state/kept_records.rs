@@ -1,9 +1,10 @@
 //! Keeps records that are probably superseded, so that they need not be read again.
 //!
 //! If the newest storages are read first, a record of an account that was seen before is usually an older
-//! version. In a table, the fingerprint of each account that was seen sets a bit. Accounts may share a bit,
-//! so some records are kept by mistake. Superseded records are read again if they were not kept: memory was
-//! full, or an older version was read first. The table affects only the amount of work, not the result.
+//! version. The fingerprint of each account that is seen sets a bit in a table. Accounts may share a bit, so
+//! some records are kept by mistake. A superseded record that was not kept, because memory was full or it
+//! was read before the newer version, is read again. So the table affects only the amount of work, not the
+//! result.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,8 +16,7 @@ use super::fingerprint::Fingerprint;
 use super::marks::Mark;
 use crate::RecordVersion;
 
-/// The table may always take this much memory: 6.7 million accounts set a tenth of its 67 million
-/// bits.
+/// Memory that the table may always take. 6.7 million accounts set a tenth of its 67 million bits.
 const TABLE_LIMIT_BYTES_MIN: u64 = 8 << 20;
 
 /// Bits of the table for each record, before rounding down to a power of two. If memory suffices,
@@ -84,8 +84,8 @@ impl KeptRecords {
     }
 }
 
-/// Returns the length of the table in words, a power of two. The table is not larger than needed, since all
-/// of it is written to.
+/// Returns the length of the table in words, a power of two. The table is not larger than needed, because
+/// even a nearly empty table occupies all of its memory.
 fn table_words(memory_bytes: u64, records: u64) -> u64 {
     let bytes_max = memory_bytes.max(TABLE_LIMIT_BYTES_MIN);
     let bytes = (records / 8).saturating_mul(TABLE_BITS_PER_RECORD).clamp(TABLE_BYTES_MIN, bytes_max);

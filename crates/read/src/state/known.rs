@@ -1,18 +1,18 @@
-//! Table of the accounts of a newer archive, in which the accounts of an older archive are looked up.
+//! Table of the accounts in a newer archive, in which the accounts of an older archive are looked up.
 
 use crate::Fingerprint;
 
 /// Buckets hold at least this many fingerprints on average.
 const KNOWN_BUCKET_ITEMS: usize = 4;
 
-/// A sorted list of a partition's fingerprints. It is divided into buckets by the bits after the
-/// partition's, so that a look-up costs two memory accesses.
+/// A sorted list of a partition's fingerprints. The bits after those that choose the partition divide the list
+/// into buckets, so that a look-up takes two memory accesses.
 pub struct KnownPartition {
     sorted: Vec<Fingerprint>,
     starts: Vec<u32>,
     /// Number of leading fingerprint bits that choose the partition.
     partition_bits: u32,
-    /// Number of the bits after these that choose the bucket.
+    /// Number of fingerprint bits after these that choose the bucket.
     bucket_bits: u32,
 }
 
@@ -45,7 +45,7 @@ impl KnownPartition {
         (size_of_val(&*self.sorted) + size_of_val(&*self.starts)) as u64
     }
 
-    /// Upper bound of the bytes per account, including its share of the bucket starts.
+    /// Upper bound on the bytes per account, including a share of the bucket starts.
     pub const ITEM_BYTES: u64 = (size_of::<Fingerprint>() + size_of::<u32>()) as u64;
 }
 

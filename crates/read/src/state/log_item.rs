@@ -1,5 +1,5 @@
-//! Items of a log, such as the 20 bytes for a record, and batches of items, which are divided into
-//! partitions. No I/O.
+//! Items of a log, such as the 20 bytes that are logged for a record, and batches of items, which are divided
+//! into partitions. No I/O.
 
 use crate::Fingerprint;
 use crate::state::marks::{Mark, UNIT_BYTES};
@@ -19,7 +19,7 @@ pub trait LogItem: Copy + Default + Ord + Send + Sync {
     }
 }
 
-/// Number of partitions of the log, which the first 10 bits of the fingerprint choose.
+/// Number of partitions of the log. The first 10 bits of a fingerprint choose the partition.
 pub const PARTITIONS: usize = 1024;
 
 /// Records that a worker collects before it appends them to the log: about 32 for each partition.
@@ -30,15 +30,15 @@ pub const ITEM_BYTES: u64 = RecordVersion::BYTES as u64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordVersion {
     pub fingerprint: Fingerprint,
-    /// Twice the storage's number, plus 1 for a tombstone, so that records of one storage are
-    /// adjacent when sorted.
+    /// Twice the storage's number, plus 1 for a tombstone. When the records of an account are sorted, those in
+    /// one storage are adjacent.
     tagged_storage: u32,
     /// Offset in the storage, in units of 8 bytes.
     offset_units: u32,
 }
 
 impl RecordVersion {
-    /// Creates the item of a record at `offset_bytes` of a storage. Storage numbers are below 2^31.
+    /// Creates the item for a record at `offset_bytes` in a storage. Storage numbers are below 2^31.
     pub fn new(fingerprint: Fingerprint, storage: u32, is_tombstone: bool, offset_bytes: u64) -> Self {
         let tagged_storage = storage << 1 | u32::from(is_tombstone);
         Self { fingerprint, tagged_storage, offset_units: Mark::new(storage, offset_bytes).offset_units }
@@ -107,7 +107,7 @@ impl<T: LogItem> LogBatch<T> {
         self.items.clear();
     }
 
-    /// Returns the items of each partition that has any.
+    /// Returns the items of each partition. Leaves out partitions without items.
     pub fn group_by_partition(&mut self) -> impl Iterator<Item = &[T]> {
         self.ordered.resize(self.items.len(), T::default());
         distribute(|| self.items.iter(), 0, PARTITIONS.ilog2(), &mut self.ordered, &mut self.ends);
@@ -115,11 +115,11 @@ impl<T: LogItem> LogBatch<T> {
     }
 }
 
-/// Replaces `items` by the records of one partition, grouped by account and then by storage.
+/// Replaces `items` with the records of one partition, sorted by account and then by storage.
 ///
-/// First divides the records into buckets by the fingerprint bits after the partition's. Many
-/// records need two steps, so that the cache holds all places that a step writes to. Then sorts
-/// each bucket of a few items. This takes half the time of sorting all records.
+/// First divides the records into buckets of a few items, using the fingerprint bits after those that choose
+/// the partition. Many records are divided in two steps, so that all places to which a step writes fit into
+/// the cache. Then sorts each bucket. This takes half the time of sorting all records.
 pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
     let count = chunks.iter().map(Vec::len).sum::<usize>();
     let bits = (count / BUCKET_ITEMS).max(1).ilog2().min(32 - PARTITIONS.ilog2());
@@ -150,8 +150,8 @@ const BUCKET_ITEMS: usize = 2;
 /// Limit on the bits of one step: a core's cache holds 4,096 places to which the step writes.
 const STEP_BITS_MAX: u32 = 12;
 
-/// Divides items into buckets by some bits of their fingerprints' first words. Counts them first, so
-/// that each item is moved only once. Sets `ends` to the end of each bucket.
+/// Divides items into buckets by some bits of the fingerprints' first words. Counts the items of each bucket
+/// first, so that each item is moved only once. Sets `ends` to the end of each bucket.
 fn distribute<'a, T: LogItem + 'a, I: Iterator<Item = &'a T>>(
     items: impl Fn() -> I,
     skipped_bits: u32,

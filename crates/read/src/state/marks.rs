@@ -1,4 +1,4 @@
-//! Sets of records by their places.
+//! Sets of records, which are identified by their places.
 
 use roaring::RoaringBitmap;
 
@@ -19,11 +19,10 @@ impl Mark {
 /// bits.
 pub const UNIT_BYTES: u64 = 8;
 
-/// Memory of a storage's bitmap besides its marks.
+/// Memory of a storage's bitmap, in addition to its marks, in bytes.
 const STORAGE_MARKS_BYTES: u64 = 128;
 
-/// A set of records: a bitmap for each storage. Takes little more than 2 bytes for each record, and a
-/// record takes at least 136 bytes of a storage.
+/// A set of records: a bitmap for each storage, which takes little more than 2 bytes per record.
 #[derive(Debug, Default)]
 pub struct Marks(Vec<RoaringBitmap>);
 

@@ -1,12 +1,13 @@
 //! Computes the state of an archive or a ledger: capitalization and lattice hash over the newest
 //! version of every account, in bounded memory.
 //!
-//! [`pass`] hashes and logs records as they are read, and [`version_log`] finds the superseded ones.
-//! To check a state, [`accounts`] subtracts the superseded records from the sums. To visit accounts, it
-//! passes on every record, with a flag for superseded ones. Both compare the sums with the bank file.
+//! [`pass`] hashes and logs records as they are read, and [`version_log`] finds the superseded ones. For a
+//! check, [`accounts`] subtracts the superseded records from the sums. For a visit, it passes every record to
+//! the visitor, and says whether the record is superseded. In the end, it compares the sums with the bank
+//! file.
 
-// This code handles records that are parsed already, and its own log. Every record passes through
-// it, so checked operations would cost time, and the parsers have already refused bad bytes.
+// This code handles its own log, and records whose bytes the parsers have already checked. Because every
+// record passes through it, checked operations would take noticeable time.
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 

@@ -1,6 +1,6 @@
-//! Keeps the newest version of some accounts, in whatever order workers see the versions.
+//! Keeps the newest version of some accounts, in whatever order workers pass the versions.
 //!
-//! If the caller passes only some kinds of versions, a newer one of a different kind, such as a tombstone,
+//! If the caller passes only some kinds of versions, a newer version of a different kind, such as a tombstone,
 //! goes unnoticed. [`NewestVersions::drop_superseded`] drops what such versions supersede.
 
 use std::collections::HashMap;
@@ -36,20 +36,22 @@ impl<T> NewestVersions<T> {
     }
 
     fn shard(&self, address: &[u8; 32]) -> &Shard<T> {
-        // An attacker can choose addresses that all fall into one shard. Workers then wait for each
-        // other, which is slow but harmless.
+        // Vanity addresses share their first bytes, so a later one is used. An attacker can choose addresses
+        // that all belong to one shard. Workers then wait for each other, which is slow but harmless.
         &self.shards[usize::from(address[4]) % SHARDS]
     }
 
-    /// Keeps a version of an account, unless a newer one is kept.
+    /// Keeps a version of an account, unless a newer version is kept or there are too many accounts.
     pub fn keep(&self, address: [u8; 32], storage: StorageRef, offset_bytes: u64, value: T) {
         let version = KeptVersion { value, slot: storage.slot, mark: Mark::new(storage.number, offset_bytes) };
         let mut shard = self.shard(&address).lock();
-        match shard.get_mut(&address) {
+        if let Some(kept) = shard.get_mut(&address) {
             // Of two storages with the same slot, the later one in the archive is newer.
-            Some(kept) if (kept.slot, kept.mark.storage) < (version.slot, version.mark.storage) => *kept = version,
-            None if self.count.fetch_add(1, Relaxed) < self.count_max => drop(shard.insert(address, version)),
-            _ => {}
+            if (kept.slot, kept.mark.storage) < (version.slot, version.mark.storage) {
+                *kept = version;
+            }
+        } else if self.count.fetch_add(1, Relaxed) < self.count_max {
+            shard.insert(address, version);
         }
     }
 
@@ -94,7 +96,7 @@ mod tests {
                 let newest = NewestVersions::new(1);
                 let order = (0..4).map(|turn| (first + step * turn) % 4);
                 order.for_each(|number| keep(&newest, ADDRESS, versions[number], number));
-                assert_eq!(kept_value(&newest), Some(3), "the later of two storages of a slot counts");
+                assert_eq!(kept_value(&newest), Some(3), "of two storages with the same slot, the later one is newer");
             }
         }
     }

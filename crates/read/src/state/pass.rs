@@ -54,14 +54,14 @@ impl RecordVisitor for AccountsPass<'_> {
                 self.failures.set_lost_accounts();
                 self.failures.at(FailurePlace::storage(storage.slot, storage.id)).add_error(Rule::Ledger, &error)
             }
-            // The first pass reported it.
+            // The first pass has reported this.
             (None, Task::Subtract(_)) => Ok(()),
             (None, _) => Err(error),
         }
     }
 }
 
-/// Part of the state that one worker computes. It is merged when the worker is dropped.
+/// Computes a part of the state, which is merged when the worker is dropped.
 struct AccountsWorker<'a> {
     pass: &'a AccountsPass<'a>,
     storage: StorageRef,
@@ -71,7 +71,7 @@ struct AccountsWorker<'a> {
     marks: Option<&'a RoaringBitmap>,
     batch: LogBatch,
     sums: PassSums,
-    /// Hashes several accounts at a time; added to `sums` at the end.
+    /// Hashes several accounts at a time. The result is added to `sums` at the end.
     lattice: LatticeAccumulator,
 }
 
@@ -96,7 +96,7 @@ impl AccountsWorker<'_> {
     fn log(&mut self, record: &Record<'_>) {
         let state = self.pass.state;
         let storage = self.storage;
-        let is_added = matches!(self.pass.task, Task::HashAndLog(_));
+        let is_hashed = matches!(self.pass.task, Task::HashAndLog(_));
         let is_tombstone = record.header.lamports == 0;
         let fingerprint = state.fingerprinter.fingerprint(&record.header.pubkey);
         self.sums.records += 1;
@@ -105,16 +105,15 @@ impl AccountsWorker<'_> {
             self.sums.superseded += 1;
             return;
         }
-        if is_added && let Some(kept_records) = &state.kept_records {
+        if is_hashed && let Some(kept_records) = &state.kept_records {
             kept_records.keep_if_seen(storage.number, &fingerprint, record);
         }
-        let number = storage.number;
-        let version = RecordVersion::new(fingerprint, number, is_tombstone, record.offset_bytes);
+        let version = RecordVersion::new(fingerprint, storage.number, is_tombstone, record.offset_bytes);
         if self.batch.push(version) {
             self.flush();
         }
         state.well_known.keep_if_well_known(storage, record);
-        if is_added && !is_tombstone {
+        if is_hashed && !is_tombstone {
             self.add_to_state(record);
         }
         self.pass_on(record, false);
@@ -180,7 +179,7 @@ impl RecordSink for AccountsWorker<'_> {
 
     fn fault(&mut self, fault: RecordFault) {
         if matches!(self.pass.task, Task::Subtract(_) | Task::Visit { .. }) {
-            return; // The first pass reported it.
+            return; // The first pass has reported this.
         }
         if matches!(self.pass.task, Task::Log) && fault.kind.loses_records() {
             self.pass.failures.set_lost_accounts();

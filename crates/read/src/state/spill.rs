@@ -1,5 +1,5 @@
-//! A temporary file for data that does not fit in memory. The file has no name, so it vanishes with
-//! the process. It is made at the first use, after checking the free space.
+//! A temporary file for data that does not fit in memory. The file has no name, so it vanishes with the
+//! process. It is created at the first use, after the free space has been checked.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ pub struct Spill {
 }
 
 impl Spill {
-    /// Prepares a file in `dir`, where `space_bytes` must be free when the file is made.
+    /// Prepares a file in `dir`, where `space_bytes` must be free when the file is created.
     pub fn new(dir: &Path, space_bytes: u64) -> Self {
         Self {
             dir: dir.to_path_buf(),
@@ -89,9 +89,9 @@ impl Spill {
     }
 }
 
-/// Chooses a directory for spilling. Tries the output directory, the system's directory for temporary files,
-/// and `/var/tmp`. Returns the first directory that is on a disk. If none is on a disk, returns the output
-/// directory, which the error of spilling then names.
+/// Chooses a directory for spilling: the first of the output directory, the system's directory for temporary
+/// files, and `/var/tmp` that is on a disk. If none is on a disk, returns the first, which the error of
+/// spilling then names.
 pub fn choose_spill_dir(output_dir: Option<&Path>) -> PathBuf {
     let others = [std::env::temp_dir(), PathBuf::from("/var/tmp")];
     let mut dirs: Vec<PathBuf> = output_dir.map(Path::to_path_buf).into_iter().chain(others).collect();

@@ -1,9 +1,9 @@
-//! Collects vote accounts and delegations of a state while its records are read, and compares them
-//! with the bank file's. Agave looks up each account of the stakes when it loads a snapshot.
+//! Collects the vote accounts and delegations of a state while its records are read, and compares them
+//! with those in the bank file. Agave looks up each of these accounts when it loads a snapshot.
 //!
-//! For each address, the newest version that is a vote account or a delegated stake account is kept
-//! (about 150 bytes). A newer version of a different kind is not seen here:
-//! [`NewestVersions::drop_superseded`] drops the kept version once superseded records are known.
+//! For each address, the newest version that is a vote account or a delegated stake account is kept, in
+//! about 150 bytes. If a newer version is of a different kind, [`NewestVersions::drop_superseded`] drops the
+//! kept version once superseded records are known.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -27,8 +27,8 @@ fn is_usable(account: &VoteAccount) -> bool {
     account.node.is_some() && account.is_initialized
 }
 
-/// Returns the readable vote accounts of a bank file. Agave 4.2 ignores unreadable ones. Later versions
-/// refuse them, which another rule reports.
+/// Returns the readable vote accounts of a bank file. Agave 4.2 ignores unreadable ones. Later versions refuse
+/// them, which [`Rule::InvalidVoteAccount`] reports.
 fn readable_accounts(stakes: &Stakes) -> impl Iterator<Item = &([u8; 32], VoteAccount)> {
     stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some())
 }
@@ -76,8 +76,8 @@ impl StakeAccounts {
         })
     }
 
-    /// Compares the stakes of a bank file with the accounts. Call after superseded versions were
-    /// dropped.
+    /// Compares the stakes of a bank file with the accounts. Call this only after superseded versions have
+    /// been dropped.
     pub fn judge(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         if stakes.is_truncated || self.newest.has_overflowed() {
             failures.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
@@ -134,7 +134,8 @@ impl StakeAccounts {
         Ok(())
     }
 
-    /// Returns the vote account of each stake account, unless it is in `vote_accounts`.
+    /// Returns the addresses of stake accounts whose vote accounts are not in `vote_accounts`, with the
+    /// addresses of these vote accounts.
     fn find_unlisted_voters(&self, vote_accounts: &HashSet<&[u8; 32]>) -> BTreeMap<[u8; 32], [u8; 32]> {
         let mut voters = BTreeMap::new();
         self.newest.for_each(|address, staked| {

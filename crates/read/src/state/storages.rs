@@ -11,9 +11,9 @@ use slotpress_format::{Entry, EntryKind, RecordWalker, StorageFile};
 use crate::plan::PlannedStorage;
 use crate::{ArchivePass, EntryUse, OpenArchive, Plan, ReadFault, RecordVisitor, StorageRef, Visitor};
 
-/// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is the
-/// number of the archive's first storage that is not empty. Ignores faults, but reports lost records
-/// to `records`.
+/// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is the number
+/// of the archive's first storage that is not empty. Reports lost records to `records`, and ignores all other
+/// faults.
 pub fn read_archive_storages(
     archive: &OpenArchive,
     first_storage: u32,
@@ -62,8 +62,8 @@ const READ_BYTES: u64 = 1024 * 1024;
 /// Bytes at the start of a storage that are read ahead. Most storages are not longer.
 const AHEAD_OF_STORAGE_BYTES: u64 = 4 * READ_BYTES;
 
-/// Passes the records of all or the wanted storages of a ledger to `records`, and reports damaged
-/// storages to it. Storages are numbered in the order of the plan.
+/// Passes the records of all storages of a ledger, or of the `wanted` ones, to `records`. Reports damaged
+/// storages to `records`. Storages are numbered in the order of the plan.
 fn read_ledger_storages(
     plan: &Plan,
     wanted: Option<&HashSet<u32>>,
@@ -89,7 +89,7 @@ fn read_ledger_storages(
                 // Only the start of the storage is read ahead.
                 if !ahead.take_bytes(buffer) {
                     match read_piece(plan, storage, offset, READ_BYTES, buffer) {
-                        // The `.data` file of a split storage is checked only here.
+                        // The accounts in the `.data` file of a split storage are checked only here.
                         Err(error) if error.kind() == ErrorKind::Damaged => {
                             return records.report_lost(Some(storage_ref), error);
                         }
@@ -127,7 +127,7 @@ pub struct ListedStorage {
     pub content_bytes: u64,
 }
 
-/// The storages of an archive or a ledger, numbered in the order of the archive or the plan.
+/// Reads the storages of an archive or a ledger, which are numbered in the order of the archive or the plan.
 pub enum StorageReader {
     Archive(Box<OpenArchive>),
     Ledger(Box<Plan>),
@@ -163,8 +163,8 @@ impl StorageReader {
         }
     }
 
-    /// Passes the records of all or the wanted storages to `records`. The first storage has the
-    /// number `first_storage`, which is 0 in a ledger.
+    /// Passes the records of all storages, or of the `wanted` ones, to `records`. The first storage has the
+    /// number `first_storage`, which is 0 for a ledger.
     pub fn read(
         &self,
         first_storage: u32,

@@ -5,7 +5,7 @@ use slotpress_format::LatticeHash;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateSum {
     pub lattice: LatticeHash,
-    /// `u128`, because a hostile archive may hold more than a `u64` can count.
+    /// The type is `u128`, because the sum in a hostile archive may not fit into a `u64`.
     pub lamports: u128,
 }
 

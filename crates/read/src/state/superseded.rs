@@ -7,9 +7,9 @@ use crate::{Fingerprint, RecordVersion};
 
 #[derive(Debug, Default)]
 pub struct Superseded {
-    /// Superseded records that the caller wants, without duplicates.
+    /// Superseded records that the caller wants, except those in `duplicates`.
     pub records: Vec<RecordVersion>,
-    /// Records of accounts that one storage holds more than once.
+    /// Records of an account that share a storage with another record of the account.
     pub duplicates: Vec<RecordVersion>,
     /// Number of all superseded records.
     pub count: u64,
@@ -25,15 +25,15 @@ impl Superseded {
         self.accounts += other.accounts;
     }
 
-    /// Sorts by storage and fingerprint. Records are found by their fingerprints when they are read
-    /// again, because `recompress` may have changed their order.
+    /// Sorts by storage and fingerprint. Records that are read again are found by their fingerprints, not by
+    /// their offsets, because `recompress` may have changed their order.
     pub fn sort(&mut self) {
         for list in [&mut self.records, &mut self.duplicates] {
             list.sort_unstable_by_key(|version| (version.storage(), version.fingerprint));
         }
     }
 
-    /// Upper estimate of the memory of the lists, which may have grown by doubling.
+    /// Upper estimate of the memory of the lists, in bytes. The lists may have grown by doubling.
     pub fn memory_bytes(&self) -> u64 {
         2 * ITEM_BYTES * (self.records.len() + self.duplicates.len()) as u64
     }
@@ -68,15 +68,15 @@ pub fn find_superseded(
             superseded.accounts += u64::from(!only.is_tombstone());
             continue;
         }
-        // If one storage holds two versions, the later one is treated as the newest here. Both are listed
-        // as duplicates.
+        // If one storage holds two versions, it does not matter which of them is chosen here, because both
+        // are listed as duplicates.
         let newest = (0..versions.len()).max_by_key(|index| slot_of(versions[*index].storage())).unwrap_or_default();
         superseded.accounts += u64::from(!versions[newest].is_tombstone());
         superseded.count += versions.len() as u64 - 1;
         for (index, version) in versions.iter().enumerate() {
-            let is_neighbour =
+            let shares_storage =
                 |other: Option<&RecordVersion>| other.is_some_and(|other| other.storage() == version.storage());
-            if is_neighbour(versions.get(index + 1)) || is_neighbour(versions[..index].last()) {
+            if shares_storage(versions.get(index + 1)) || shares_storage(versions[..index].last()) {
                 superseded.duplicates.push(*version);
             } else if index != newest && is_wanted(version) {
                 superseded.records.push(*version);

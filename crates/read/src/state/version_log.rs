@@ -2,31 +2,32 @@
 //!
 //! # Method
 //!
-//! Every record is hashed as it is read, in any order, and added to the sum. 20 bytes per record are logged,
-//! in 1,024 partitions by fingerprint, to find superseded records later. At the end, each partition is
-//! sorted. For each account, the record of the highest slot is the newest version. The storages of the other
-//! records are read again to subtract these records from the sum. Only superseded records are hashed twice.
-//! They are few, since validators cut obsolete records when they archive. The accounts of an incremental
-//! archive supersede records in all parts of the full archive. So the incremental archive is read first. Its
-//! accounts are skipped in the full archive before they are hashed or logged.
+//! Records are read in any order. Each record is hashed, added to the sum, and logged in 20 bytes, so that
+//! superseded records can be found later. The log has 1,024 partitions, which the fingerprints choose. At the
+//! end, each partition is sorted. For each account, the record with the highest slot is the newest version.
+//! The other records are read again and subtracted from the sum, so only superseded records are hashed twice.
+//! They are few, because validators leave out obsolete records when they archive.
 //!
-//! Alternatives: a table in which every record is looked up costs a cache miss per record, and
-//! cannot be spilled. It saves hashing only if the newest records come first, which is not the
-//! order in a tar stream. Finding the newest versions in a first pass would decode everything
-//! twice.
+//! The accounts of an incremental archive supersede records in all parts of the full archive. Therefore, the
+//! incremental archive is read first, and its accounts are skipped in the full archive without being hashed
+//! or logged.
+//!
+//! There are two alternatives. A table in which every record is looked up would cause a cache miss per
+//! record, and could not be spilled. It would save hashing only if the newest records came first, which is not
+//! the order in a tar stream. A first pass that only finds the newest versions would decode everything twice.
 //!
 //! # Memory
 //!
 //! The log grows by 20 bytes per record (20 GB for a billion) while it fits in three quarters of
 //! the given memory. Beyond that, full chunks go to one temporary file ([`spill`](super::spill)).
-//! Half of the last quarter is for sorting as many partitions at a time as fit. The other half is
-//! for superseded records, and so is the memory that sorting frees, since a sorted partition leaves
-//! the log. Superseded records are handled in rounds, each of which may decode the archive again.
+//! Half of the last quarter is for sorting as many partitions at a time as fit. The other half is for
+//! superseded records. They may also use the memory that sorting frees, because a sorted partition is
+//! removed from the log. Superseded records are handled in rounds, each of which may decode the archive again.
 //!
-//! At least one partition must be sorted in memory. Each is about a thousandth of the log:
-//! attackers cannot direct accounts into one partition, because fingerprints are unpredictable
-//! ([`fingerprint`](super::fingerprint)). An account with so many records that its partition grows
-//! far beyond the others is an error: one storage must hold it more than once.
+//! A partition must fit in memory to be sorted. Each is about a thousandth of the log: attackers cannot
+//! direct accounts into one partition, because fingerprints are unpredictable
+//! ([`fingerprint`](super::fingerprint)). If one account has so many records that its partition grows far
+//! beyond the others, a storage must hold it more than once, which is an error.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -43,8 +44,8 @@ use crate::{LogBatch, LogItem, RecordVersion, Spill, Superseded};
 /// Items in a chunk: 40 KiB, so that one chunk for each partition takes 40 MiB.
 const CHUNK_ITEMS: usize = 2048;
 
-/// Partitions per thread that are sorted as a group. Results are handed over after each group. In a
-/// small archive, waking threads for a smaller group would take longer than sorting it.
+/// Partitions per thread that are sorted as a group, before their results are passed on. In a small archive,
+/// waking threads for a smaller group would take longer than sorting it.
 const GROUP_PARTITIONS: usize = 16;
 
 const fn chunk_bytes<T: LogItem>() -> u64 {
@@ -58,8 +59,8 @@ const fn log_bytes_min<T: LogItem>() -> u64 {
 pub struct VersionLog<T = RecordVersion> {
     partitions: Vec<Mutex<Partition<T>>>,
     log_bytes_max: u64,
-    /// Memory for sorting. The superseded records of a round may take as much again, and the free
-    /// memory of the log.
+    /// Memory for sorting. The superseded records of a round may take the same amount, plus the memory of the
+    /// log that is free.
     sort_bytes_max: u64,
     held_bytes: AtomicU64,
     spill: Spill,
@@ -79,8 +80,8 @@ impl<T: LogItem> Partition<T> {
 }
 
 impl<T: LogItem> VersionLog<T> {
-    /// Uses at most `memory_bytes`, or 50 MiB if that is more, then spills into `spill_dir`, where
-    /// `space_bytes` must be free at that time.
+    /// Creates a log that uses at most `memory_bytes`, or 50 MiB if that is more. Beyond that, the log spills
+    /// into `spill_dir`, where `space_bytes` must be free at that time.
     pub fn new(memory_bytes: u64, spill_dir: &Path, space_bytes: u64) -> Self {
         Self {
             partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
@@ -121,7 +122,8 @@ impl<T: LogItem> VersionLog<T> {
     fn make_room(&self, partition: &mut Partition<T>) -> Result<()> {
         let chunk_bytes = chunk_bytes::<T>();
         let average_bytes = (self.held_bytes.load(Relaxed) + self.spilled_bytes()) / PARTITIONS as u64;
-        // The limit allows for two states in which every storage holds the same account, and for chance.
+        // Twice the average allows for chance, and twice `STORAGES_MAX` for two states in which every storage
+        // holds the same account.
         if partition.bytes() > 2 * (average_bytes + STORAGES_MAX * T::BYTES as u64) {
             return Err(Error::damaged("an account occurs millions of times, so more than once in a storage"));
         }
@@ -134,9 +136,9 @@ impl<T: LogItem> VersionLog<T> {
                 self.held_bytes.fetch_sub(chunk_bytes, Relaxed);
             }
         }
-        // The first chunk of each partition is always allowed: the least memory of the log holds
-        // all of them. A first chunk grows as needed: a small archive has no other chunks, and
-        // 40 MiB would be too much for it.
+        // The first chunk of each partition is always allowed, because the minimum memory of the log holds
+        // all of them. It grows as needed: a small archive has no other chunks, and 40 MiB would be too
+        // much for it.
         let is_first = partition.bytes() == 0;
         partition.chunks.push(Vec::with_capacity(if is_first { 0 } else { CHUNK_ITEMS }));
         self.held_bytes.fetch_add(chunk_bytes, Relaxed);
@@ -167,10 +169,10 @@ impl<T: LogItem> VersionLog<T> {
         on_result: &mut dyn FnMut(R) -> Result<()>,
     ) -> Result<()> {
         let pool = start_pool(threads)?;
-        // A small archive leaves most partitions empty, and scheduling each would take longer than
+        // A small archive leaves most partitions empty, and scheduling each of these would take longer than
         // all other work.
         let partitions: Vec<_> = self.partitions.iter().filter(|partition| partition.lock().bytes() > 0).collect();
-        // Buffers are reused, because the kernel has to clear new memory.
+        // Buffers are reused, because the kernel would have to clear new ones.
         let spare_buffers = Mutex::new(Vec::<Vec<T>>::new());
         let mut remaining = partitions.as_slice();
         while !remaining.is_empty() {
@@ -190,8 +192,8 @@ impl<T: LogItem> VersionLog<T> {
         Ok(())
     }
 
-    /// Returns the number of partitions that fit into the memory for sorting, at least 1. Each needs
-    /// twice its length: its chunks and the sorted copy.
+    /// Returns the number of partitions that fit into the memory for sorting, at least 1. Each partition needs
+    /// twice its length, for its chunks and the sorted copy.
     fn count_sortable_partitions(&self, partitions: &[&Mutex<Partition<T>>]) -> usize {
         let mut needed_bytes = 0;
         let fits = |partition: &&&Mutex<Partition<T>>| {
@@ -203,8 +205,8 @@ impl<T: LogItem> VersionLog<T> {
 }
 
 impl VersionLog {
-    /// Finds the superseded records, and passes them to `on_round` in rounds that fit in memory. `find`
-    /// finds them among records that are sorted by account.
+    /// Passes the superseded records to `on_round` in rounds that fit in memory. `find` finds them among
+    /// records that are sorted by account.
     pub fn find_superseded_in_rounds(
         &self,
         threads: usize,
@@ -226,9 +228,9 @@ impl VersionLog {
         on_round(round)
     }
 
-    /// Copies the accounts in the log into a table for look-ups, which `threads` threads build.
-    /// `None` if something was spilled, or the table would take more than half of the log's memory.
-    /// Otherwise, the table's memory is taken from the log's.
+    /// Builds a table for looking up the accounts in the log, with `threads` threads. Returns `None` if
+    /// something was spilled, or if the table would take more than half of the log's memory. Otherwise, the
+    /// log may use less memory from then on.
     pub fn known_accounts(&mut self, threads: usize) -> Result<Option<Vec<KnownPartition>>> {
         let items_of = |partition: &Mutex<Partition<RecordVersion>>| {
             partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64

@@ -17,7 +17,7 @@ fn superseded_by_storage_number(sorted: &[RecordVersion]) -> Superseded {
 }
 
 proptest! {
-    /// The result equals that of a plain map.
+    /// The result is the same as with a plain map.
     #[test]
     fn superseded_records_are_found(
         records in proptest::collection::hash_set((0u8..40, 0u32..20), 0..300),
@@ -96,8 +96,8 @@ fn spilling_loses_nothing() {
     assert_eq!(log.held_bytes.load(Relaxed), 0, "the log is empty");
 }
 
-/// Creates a log of accounts, each of which is in two storages, and in a partition and chunk of
-/// its own.
+/// Creates a log of accounts, each of which is in two storages. Each account has its own partition, with one
+/// chunk.
 fn log_with_two_records_per_account(accounts: u32) -> VersionLog {
     let log = VersionLog::new(0, &std::env::temp_dir(), 0);
     let mut batch = LogBatch::default();
@@ -139,7 +139,7 @@ fn as_many_partitions_are_sorted_as_fit() {
 #[test]
 fn superseded_records_come_in_rounds_that_fit() {
     const ITEM: u64 = 2 * ITEM_BYTES;
-    // The log holds eight chunks at first. Memory that sorted chunks leave free is used too.
+    // The log holds eight chunks at first. The memory that sorting frees is used too.
     let cases = [(0, 0, 9), (ITEM, 0, 5), (8 * ITEM, 0, 1), (1 << 20, 0, 1), (0, 7, 2), (0, 8, 1)];
     for (sort_bytes_max, log_chunks, rounds) in cases {
         let mut log = log_with_two_records_per_account(8);
@@ -158,7 +158,7 @@ fn superseded_records_come_in_rounds_that_fit() {
     }
 }
 
-/// The table is built if it fits in half of the log's memory, from which its bytes are taken.
+/// The table is built if it fits in half of the log's memory. The log may then use less memory.
 #[test]
 fn known_accounts_take_at_most_half_of_the_log() {
     const NEEDED: u64 = 16 * KnownPartition::ITEM_BYTES;

@@ -10,23 +10,24 @@ use super::marks::Marks;
 use super::well_known::WellKnownAccounts;
 use crate::{StorageRef, Superseded};
 
-/// Task of one pass. A check runs `HashAndLog`, then `Subtract`; a visit runs `Log`, then `Visit`.
+/// Task of one pass. A check first runs `HashAndLog`, then `Subtract`. A visit first runs `Log`, then `Visit`.
 #[derive(Clone, Copy)]
 pub enum Task<'a> {
-    /// Hash and log every record, except versions that are older than those of a newer archive. Pass
-    /// the same records to the visitor, if there is one.
+    /// Hash and log the records, except those that a newer archive is known to supersede. Pass the same
+    /// records to the visitor, if there is one.
     HashAndLog(Option<&'a dyn StateVisitor>),
     /// Subtract the superseded records, and report accounts that a storage holds twice.
     Subtract(&'a Superseded),
-    /// Log every record for a visit, and hash none.
+    /// Log the same records for a visit, without hashing them.
     Log,
-    /// Pass every record to the visitor. If `is_hashed` is true, hash those that nothing
-    /// supersedes, to check the state.
+    /// Pass every record to the visitor. If `is_hashed` is true, also hash the records that are not
+    /// superseded, so that the state can be checked.
     Visit { visitor: &'a dyn StateVisitor, superseded: &'a Marks, is_hashed: bool },
 }
 
 pub trait StateVisitor: Sync {
-    /// Called once, between the passes. An error ends the reading.
+    /// Called once, before the pass of [`Task::Visit`], if the bank file could be read. An error ends the
+    /// reading.
     fn begin(&self, _facts: &StateFacts<'_>) -> Result<()> {
         Ok(())
     }
@@ -34,12 +35,12 @@ pub trait StateVisitor: Sync {
     fn new_worker(&self) -> Box<dyn StateWorker + '_>;
 }
 
-/// Facts of a state before its records are visited. The state has not been judged yet.
+/// What is known about a state before its records are visited. The state has not been judged yet.
 pub struct StateFacts<'a> {
     pub bank: &'a BankFile,
     /// The archives or the ledger, in the order of their storages: the newest first.
     pub parts: Vec<StatePart>,
-    /// Sysvars and other accounts at fixed addresses. Closed accounts have no data.
+    /// Sysvars and other accounts at fixed addresses. Closed accounts have 0 lamports.
     pub well_known: WellKnownAccounts,
 }
 

@@ -22,7 +22,7 @@ const ADDRESSES: [[u8; 32]; 8] = [
     SHORTER_SLOTS[3].feature,
 ];
 
-/// First bytes of these addresses. The first byte rules out nearly all other accounts.
+/// True for the first bytes of these addresses. They rule out nearly all other accounts.
 const FIRST_BYTES: [bool; 256] = {
     let mut first = [false; 256];
     let mut index = 0;
@@ -33,7 +33,7 @@ const FIRST_BYTES: [bool; 256] = {
     first
 };
 
-/// Limit on the bytes that are kept of an account's data. The longest account, SlotHistory, has
+/// Limit on the bytes that are kept of an account's data. The longest of these accounts, SlotHistory, has
 /// 131,097 bytes.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
@@ -41,7 +41,7 @@ const KEPT_BYTES_MAX: usize = 256 * 1024;
 pub struct WellKnownAccount {
     pub lamports: u64,
     pub owner: [u8; 32],
-    /// First bytes of its data.
+    /// The data, or its first bytes if it is long.
     pub data: Box<[u8]>,
 }
 
@@ -66,7 +66,7 @@ impl NewestVersions<WellKnownAccount> {
 
     pub fn accounts(&self) -> WellKnownAccounts {
         let mut accounts = WellKnownAccounts::new();
-        self.for_each(|address, account| drop(accounts.insert(*address, account.clone())));
+        self.for_each(|address, account| accounts.extend([(*address, account.clone())]));
         accounts
     }
 }

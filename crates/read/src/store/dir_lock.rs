@@ -1,4 +1,4 @@
-//! Locks directories by `flock` on the directory itself, so that no lock file remains.
+//! Locks directories with `flock` on the directory itself, so that no lock file remains.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use slotpress_base::{Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir,
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockAttempt {
     Acquired,
-    /// Another process holds the lock, or this process by another descriptor.
+    /// Another process holds the lock, or this process holds it through another descriptor.
     Busy,
-    /// The file system cannot lock directories, such as some network file systems.
+    /// The file system cannot lock directories. Some network file systems cannot.
     Unsupported,
 }
 
@@ -20,8 +20,8 @@ pub fn try_lock(dir: impl AsFd) -> rustix::io::Result<LockAttempt> {
     match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(LockAttempt::Acquired),
         Err(Errno::WOULDBLOCK) => Ok(LockAttempt::Busy),
-        // NFS emulates `flock` by a lock for which the file must be open for writing. A directory
-        // cannot be opened for writing.
+        // NFS emulates `flock` with a lock that requires a file to be open for writing, which is impossible
+        // for a directory.
         Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
             Ok(LockAttempt::Unsupported)
         }
@@ -47,7 +47,7 @@ impl Drop for HeldDir {
 }
 
 impl DirLocks {
-    /// Locks one more directory. Does nothing if `self` has locked it already, even under a different path.
+    /// Locks one more directory. Does nothing if `self` has already locked it, even under a different path.
     ///
     /// # Errors
     /// Another process holds the lock or removed the directory ([`ErrorKind::InUse`]); the disk
@@ -58,8 +58,8 @@ impl DirLocks {
         Ok(())
     }
 
-    /// Locks one more directory for the lifetime of the result, which is empty if `self` has locked it
-    /// already.
+    /// Locks one more directory for the lifetime of the result, which is empty if `self` has already locked
+    /// the directory.
     ///
     /// # Errors
     /// See [`add`](Self::add).

@@ -6,8 +6,8 @@ pub mod work_dir;
 
 use std::path::{Path, PathBuf};
 
-/// Name of a restore's journal, in the snapshots directory or in an unpacked archive's. It lists
-/// the renames that move files into place, and exists from before the first until after the last.
+/// Name of a restore's journal, in the snapshots directory or in the directory of an unpacked archive. It
+/// lists the renames that move files into place. It exists from before the first rename until after the last.
 pub const RESTORE_JOURNAL_NAME: &str = "slotpress-partial-journal";
 
 pub const RESTORE_JOURNAL_HINT: &str =

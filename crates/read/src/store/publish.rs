@@ -1,8 +1,8 @@
 //! Publishes a file: it appears under its final name complete and on disk, or not at all.
 //!
-//! It is written under a temporary name in the same directory, synced and renamed; then the
-//! directory is synced. If the value is dropped before that, the file is removed. A temporary file
-//! without a lock was left by a killed run, and is removed too.
+//! The file is written under a temporary name in the same directory, synced and renamed; then the directory
+//! is synced. A [`StagedFile`] that is dropped before the rename removes its file. A temporary file without
+//! a lock was left by a killed run, and is removed too.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -15,8 +15,8 @@ use slotpress_base::{
 };
 use slotpress_format::lock_holder;
 
-/// Agave removes files with this prefix from its archives directory when it starts, so files of a
-/// killed run disappear even without another run of slotpress.
+/// Prefix of temporary files. When Agave starts, it removes files with the prefix `tmp-snapshot-archive-` from
+/// its archives directory, so files of a killed run disappear even without another run of slotpress.
 pub const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
 
 /// Limit on attempts to create a file. An attempt fails if another process interferes between two system
@@ -25,7 +25,7 @@ const ATTEMPTS_MAX: usize = 100;
 
 pub(super) const OTHER_PROCESS_HINT: &str = "find out which program removes files there, or choose another directory";
 
-/// A file that does not have its final name yet.
+/// A file that does not yet have its final name.
 #[derive(Debug)]
 pub struct StagedFile {
     file: File,
@@ -42,7 +42,7 @@ impl StagedFile {
     /// create a file for a given final name.
     ///
     /// # Errors
-    /// [`ErrorKind::Exists`] if another run is making the file of this name; the disk fails.
+    /// Another run is writing the file for this name ([`ErrorKind::Exists`]); the disk fails.
     pub fn create_for(dir: &Arc<KeptDir>, final_name: &str) -> Result<Self> {
         Self::create_named(dir, Some(final_name))
     }
@@ -77,8 +77,8 @@ impl StagedFile {
             };
             let path = dir.path_of(&name);
             Owner::from_dir(dir)?.apply_to(&file, &path)?;
-            // The lock is held until the file is published or removed: a file without a lock is
-            // stale. Before the lock was taken, another process may have removed the file as stale.
+            // The lock is held until the file is published or removed, because a file without a lock is
+            // stale. Before it was locked, another process may have removed it as stale.
             if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
                 continue;
             }
@@ -96,12 +96,12 @@ impl StagedFile {
             }
         }
         let dir = dir.path().escaped();
-        let message =
-            format!("{dir}: the temporary files made there were removed by another process {ATTEMPTS_MAX} times");
+        let message = format!("{dir}: another process removed the temporary files made there {ATTEMPTS_MAX} times");
         Err(Error::new(ErrorKind::InUse, message).with_hint(OTHER_PROCESS_HINT))
     }
 
-    /// Replaces an existing file of the final name. Default: false; then such a file is an error.
+    /// Sets whether publishing replaces a file that already has the final name. Default: false, so such a file
+    /// is an error.
     #[must_use]
     pub fn replace(mut self, replace: bool) -> Self {
         self.replace = replace;
@@ -151,8 +151,7 @@ impl StagedFile {
         })?;
         // The temporary name is gone, so `drop` has nothing to remove.
         self.is_published = true;
-        // Another run may have replaced the published file already: then this file has no name any
-        // more.
+        // Another run may have already replaced the published file. Then this file no longer has a name.
         if !self.has_name(OsStr::new(name))? {
             let is_replaced = self.replace && rustix::fs::fstat(&self.file).or_path("read", &path)?.st_nlink == 0;
             if !is_replaced {
@@ -178,15 +177,15 @@ impl Drop for StagedFile {
     }
 }
 
-/// A file, such as a download, that gets its final name only when everything that is made from it
-/// is complete. Unlike a [`StagedFile`], it stays if it is not published.
+/// A file, such as a download, that gets its final name only when everything that is made from it is
+/// complete. Unlike a [`StagedFile`], it is kept if it is not published.
 pub trait Publishable: Send + Sync + std::fmt::Debug {
     fn path(&self) -> &Path;
 
-    /// Renames the file within its directory and returns the new path.
+    /// Renames the file within its directory, and returns the new path.
     ///
     /// # Errors
-    /// The name is taken; the directory cannot be written.
+    /// The name is taken; the file cannot be renamed.
     fn publish(&self, name: &str) -> Result<PathBuf>;
 
     fn remove(&self) -> Result<()>;
@@ -230,13 +229,13 @@ pub fn already_exists_error(path: &Path) -> Error {
     Error::exists(path).with_hint("--force replaces it, --skip-existing leaves it")
 }
 
-/// Removes temporary files of killed runs, which no process has locked.
+/// Removes the temporary files of killed runs, which are those that no process has locked.
 ///
 /// # Errors
 /// The disk fails.
 pub fn remove_stale_files(dir: &KeptDir) -> Result<()> {
     for name in dir.names()?.iter().filter(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX)) {
-        // Skips other users' files, vanished ones, and anything that is not a file.
+        // Skips files that this user may not open, vanished files, and anything that is not a file.
         let Ok(file) = dir.open_file(name) else { continue };
         if file.try_lock().is_ok() {
             match dir.remove_file(name) {
@@ -295,19 +294,19 @@ mod tests {
 
     /// A second run for the same name is refused. The file of a killed run is removed.
     #[test]
-    fn only_one_run_at_a_time_creates_the_file_of_a_name() {
+    fn only_one_run_at_a_time_creates_a_file_for_a_name() {
         let dir = tempfile::tempdir().expect("a directory");
         let stale = dir.path().join(format!("{TEMPORARY_PREFIX}name"));
         fs::write(&stale, "half").expect("written");
         let kept = Arc::new(KeptDir::open(dir.path()).expect("opened"));
         let first = StagedFile::create_for(&kept, "name").expect("created");
-        let error = StagedFile::create_for(&kept, "name").expect_err("being made");
+        let error = StagedFile::create_for(&kept, "name").expect_err("being written");
         assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
         assert!(error.to_string().contains("is being made by"), "{error}");
         let other = StagedFile::create_for(&kept, "other").expect("a different name");
         first.publish("name").expect("published");
         drop(other);
-        drop(StagedFile::create_for(&kept, "name").expect("not being made any more"));
+        drop(StagedFile::create_for(&kept, "name").expect("no longer being written"));
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1);
     }
 

@@ -1,5 +1,5 @@
-//! Work directories. They are made next to their final place, and are locked while a run works in them. They
-//! are emptied through an open descriptor, so a different directory at the same path is never touched.
+//! Work directories, which are created next to their final place, and are locked while a run works in them.
+//! They are emptied through an open descriptor, so a different directory at the same path is never touched.
 
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,15 +13,14 @@ use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result};
 use super::dir_lock::{LockAttempt, try_lock};
 use super::publish::OTHER_PROCESS_HINT;
 
-/// Limit on the levels of directories that are removed. A work directory with a ledger in it has
-/// five.
+/// Limit on the levels of directories that are removed. A work directory that holds a ledger has five.
 const DEPTH_MAX: u32 = 16;
 
 /// Limit on attempts to create a directory: before it is locked, another run may remove it as stale.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// A locked directory with a random name. Dropping it removes the directory, or only its contents
-/// if it has another name by then. After [`keep`](Self::keep), nothing is removed.
+/// A locked directory with a random name. Dropping it removes the directory, or only the contents if the
+/// directory has been renamed. After [`keep`](Self::keep), nothing is removed.
 #[derive(Debug)]
 pub struct WorkDir {
     parent: Arc<KeptDir>,
@@ -31,7 +30,7 @@ pub struct WorkDir {
 }
 
 impl WorkDir {
-    /// Creates a directory in `parent`, whose name is `prefix` and random characters.
+    /// Creates a directory in `parent`. Its name consists of `prefix` and random characters.
     ///
     /// # Errors
     /// The disk fails; other processes keep interfering.
@@ -51,7 +50,7 @@ impl WorkDir {
             }
         }
         let parent = parent.path().escaped();
-        let why = format!("the directories made there were removed by another process {ATTEMPTS_MAX} times");
+        let why = format!("another process removed the directories made there {ATTEMPTS_MAX} times");
         let removed = Error::new(ErrorKind::InUse, format!("{parent}: {why}"));
         Err(last_error.unwrap_or(removed.with_hint(OTHER_PROCESS_HINT)))
     }
@@ -81,21 +80,21 @@ impl Drop for WorkDir {
     }
 }
 
-/// Removes the directories of killed runs from `parent`, which have the prefix and are not locked.
-/// First passes each directory to `check`, and does not remove it if that fails.
+/// Removes the directories that killed runs left in `parent`: those that have the prefix and are not locked.
+/// First passes each directory to `check`, and does not remove it if `check` fails.
 ///
 /// # Errors
 /// `check` fails, or the disk fails.
 pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, check: &mut dyn FnMut(&KeptDir) -> Result<()>) -> Result<()> {
     for name in parent.names()?.iter().filter(|name| name.to_string_lossy().starts_with(prefix)) {
-        // Skips files, vanished directories, and directories that this user may not change, as in a
-        // shared /var/tmp.
+        // Skips files, vanished directories, and directories that this user may not change. A shared
+        // /var/tmp may contain these.
         let Ok(Some(dir)) = parent.open_dir(name) else { continue };
         if rustix::fs::accessat(&dir, ".", Access::WRITE_OK, AtFlags::EACCESS).is_err() {
             continue;
         }
         let is_ours = try_lock(&dir).or_path("lock", dir.path())? == LockAttempt::Acquired;
-        // The run may have moved the directory to its final place since it was opened here.
+        // Since the directory was opened here, its run may have moved it to its final place.
         let opened = dir.stat()?;
         if is_ours && parent.stat_entry(name)?.is_some_and(|found| found.is_same_file(&opened)) {
             check(&dir)?;
@@ -144,7 +143,7 @@ mod tests {
         let top = tempfile::tempdir().expect("a directory");
         fs::create_dir_all(top.path().join("work-dead/deep/er")).expect("made");
         fs::write(top.path().join("work-dead/deep/er/file"), "left").expect("written");
-        fs::write(top.path().join("work-file"), "no directory").expect("written");
+        fs::write(top.path().join("work-file"), "not a directory").expect("written");
         std::os::unix::fs::symlink("/", top.path().join("work-link")).expect("linked");
         let locked = WorkDir::create(&kept(top.path()), "work-").expect("made");
         fs::write(locked.path().join("file"), "in use").expect("written");

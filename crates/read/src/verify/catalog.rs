@@ -1,4 +1,4 @@
-//! Verifies all archives of a catalog, each incremental one together with its full archive.
+//! Verifies all archives of a catalog, and each incremental archive together with its full archive.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,18 +16,18 @@ use crate::{ArchiveInput, Catalog, Check, CheckMode, ListedArchive, Snapshot, Ve
 pub struct ArchiveVerdict<'a> {
     /// The archive that was verified.
     pub archive: &'a ListedArchive,
-    /// Full archive on which the archive builds, as far as it could be used.
+    /// Full archive on which the archive builds, and whether it could be used.
     pub base: ArchiveBase<'a>,
-    /// Report on the archive, or the error because of which it could not be verified. The report on an
-    /// incremental archive is about the pair. An error of the kind [`ErrorKind::Damaged`] means
-    /// that the file is not an archive.
+    /// Report on the archive, or the reason why it could not be verified. The report on an incremental archive
+    /// is about the pair. An error of the kind [`ErrorKind::Damaged`] means that the file is not an archive, or
+    /// that its index contradicts its frames.
     pub report: Result<VerifyReport>,
     requests_state: bool,
 }
 
 impl ArchiveVerdict<'_> {
-    /// Returns the reason why the state of an incremental archive was not checked, although that
-    /// was requested and its frames and entries are good: its full archive is damaged or missing.
+    /// Returns the reason why the state of an incremental archive was not checked, if that was requested and
+    /// nothing else is wrong: its full archive is damaged or missing.
     pub fn state_skip_reason(&self) -> Option<String> {
         let why = match self.base {
             ArchiveBase::Damaged(name) => format!("its full archive {name} is damaged"),
@@ -47,8 +47,8 @@ impl ArchiveVerdict<'_> {
     }
 }
 
-/// The full archive of an archive in a catalog. Without a good one, only the frames and files of an
-/// incremental archive are checked.
+/// The full archive of an archive in a catalog. If an incremental archive has no good full archive, it is
+/// checked as with [`CheckMode::Frames`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum ArchiveBase<'a> {
@@ -78,7 +78,7 @@ impl<'a> ArchiveBase<'a> {
 #[derive(Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct CatalogVerdict {
-    /// Number of archives, including files that are named like one.
+    /// Number of archives, including unusable files that are named like archives.
     pub archives: u64,
     /// Number of archives that passed all checks.
     pub good: u64,
@@ -113,12 +113,12 @@ impl CatalogVerdict {
         }
     }
 
-    /// Succeeds if all archives were verified and none is damaged. `place` names the catalog's
-    /// directory, server or store.
+    /// Succeeds if all archives were verified and none is damaged. `place` names the catalog's directory,
+    /// server or store.
     ///
     /// # Errors
-    /// Archives are damaged, or else the error of the first archive that could not be verified, or
-    /// whose state was not checked.
+    /// An archive is damaged. Otherwise, the error of the first archive that could not be verified, or whose
+    /// state was not checked.
     pub fn require_ok(&self, place: impl fmt::Display) -> Result<()> {
         let damaged = self.damaged;
         if damaged > 0 {
@@ -131,12 +131,12 @@ impl CatalogVerdict {
 }
 
 /// Verifies the archives and the unusable files of a catalog, each full archive before the incremental ones
-/// that build on it. Passes each verdict to `on_verdict` as soon as it is known. `open` opens an archive,
-/// perhaps more than once. With [`CheckMode::State`], parts of the archive are read again.
+/// that build on it. Passes each verdict to `on_verdict` as soon as it is known. `open` opens an archive, and
+/// may be called several times for the same archive. With [`CheckMode::State`], parts of an archive are read
+/// again.
 ///
 /// # Errors
-/// The run was interrupted; or the options expect a hash, slot or root, which only one archive
-/// can have.
+/// The run was interrupted; or the options expect a hash, slot or root, which only one archive can have.
 pub fn verify_catalog(
     catalog: &Catalog,
     options: &VerifyOptions,

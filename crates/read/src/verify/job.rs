@@ -11,11 +11,11 @@ use crate::{ArchiveInput, CheckMode, CheckOptions, SnapshotClient, StateBuilder,
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct VerifyOptions {
-    /// Clients that must load the input. If empty, every deviation is a failure, except differences
-    /// between client versions. Default: empty.
+    /// Clients that must load the input. If this is empty, every deviation is a failure, except deviations that
+    /// are normal for some client version. Default: empty.
     #[setters(into)]
     pub clients: Vec<SnapshotClient>,
-    /// Checks of records and state, and expected values. Default: all checks, no expected value.
+    /// Extent of the checks, and expected values. Default: all checks, no expected value.
     pub check: CheckOptions,
     /// Accepts a part of a state, such as an incremental archive alone, and checks everything else.
     #[setters(skip)]
@@ -25,8 +25,8 @@ pub struct VerifyOptions {
     /// Policy for the page cache and the rate while reading. Default: gentle on the page
     /// cache, without a rate limit.
     pub io_policy: IoPolicy,
-    /// Roots that the archives must have, the full archive's root first. Archives beyond the list
-    /// may have any root. Default: none.
+    /// Roots that the archives must have, the full archive's root first. Archives for which the list has no
+    /// root may have any. Default: none.
     #[setters(into)]
     pub expect_roots: Vec<ArchiveRoot>,
 }
@@ -54,13 +54,13 @@ impl VerifyOptions {
         }
     }
 
-    /// Fails if the input is only a part of a state, and the state is to be checked.
+    /// Fails if the input is only a part of a state, and the state should be checked.
     pub(crate) fn require_whole_state(&self, is_part: bool) -> Result<()> {
         if is_part && self.state_skip_reason().is_none() && !self.allows_part { Err(unpaired_error()) } else { Ok(()) }
     }
 }
 
-/// Visitor of the records of a job.
+/// Visitor of a job's records, and the pass in which it receives them.
 #[derive(Clone, Copy)]
 pub(crate) enum JobVisitor<'a> {
     None,
@@ -123,9 +123,9 @@ impl<'a> VerifyJob<'a> {
     }
 }
 
-/// Prepares the state check for storages of this size. A temporary directory that the user chose
-/// must have space for the part of the log that is not expected to fit in memory. If the system's
-/// directory lacks space, there is only a warning, because the estimate may be too high.
+/// Prepares the check of the state for storages of this length. If the log is not expected to fit in memory, a
+/// temporary directory that the user chose must have space for all of it. If the default directory lacks
+/// space, there is only a warning, because the estimate may be too high.
 pub(crate) fn new_state_builder(job: &VerifyJob<'_>, storages_bytes: u64) -> Result<StateBuilder> {
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
     let spill_dir = job.options.check.spill_dir(None);

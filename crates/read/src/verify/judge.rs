@@ -16,10 +16,10 @@ use crate::{
     judge_expected, judge_pair, judge_root,
 };
 
-/// Clients that start from ledgers: Firedancer starts only from archives.
+/// Clients that start from ledgers. Firedancer starts only from archives.
 pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 
-/// Runs the checks that need the whole state, and makes the report. The newest part is the first.
+/// Runs the checks that need the whole state, and makes the report. The newest part comes first.
 pub fn judge(parts: Vec<JudgedPart>, state: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
     let newest = judge_together(&parts, job)?;
     if let (Some(bank), Some(visitor)) = (&newest.bank, job.second_pass_visitor()) {
@@ -30,7 +30,7 @@ pub fn judge(parts: Vec<JudgedPart>, state: &StateBuilder, job: &VerifyJob<'_>) 
     Ok(make_report(parts, state, job))
 }
 
-/// Reads again what the check or the visit of the state needs, and judges the state.
+/// Reads again the records that the check or the visit of the state needs, and judges the state.
 fn read_again(parts: &[JudgedPart], newest: &JudgedPart, state: &StateBuilder, job: &VerifyJob<'_>) -> Result<()> {
     let progress = job.progress;
     let threads = job.options.threads;
@@ -71,7 +71,7 @@ fn judge_together<'a>(parts: &'a [JudgedPart], job: &VerifyJob<'_>) -> Result<&'
     if let (Some(base), Some(incremental)) = (base, newest.archive())
         && let Some(full) = base.archive()
     {
-        // A visit of the accounts of two archives that are not a pair fails.
+        // Accounts are not visited in two archives that are not a pair.
         let strict = Failures::strict();
         let failures = if job.second_pass_visitor().is_some() { &strict } else { failures };
         let full = PairMember::from_archive(full, base.bank.as_ref());
@@ -85,7 +85,7 @@ fn judge_together<'a>(parts: &'a [JudgedPart], job: &VerifyJob<'_>) -> Result<&'
     if let Some(bank) = &newest.bank {
         judge_expected(&options.check, bank.slot, bank.snapshot_hash(), failures)?;
     }
-    // Expected roots are in the order of the arguments: the newest archive is last.
+    // Expected roots are in the order of the arguments, in which the newest archive is last.
     for (number, part) in parts.iter().rev().enumerate() {
         if let Some(archive) = part.archive() {
             let expected = options.expect_roots.get(number).copied();
@@ -106,7 +106,7 @@ fn judge_together<'a>(parts: &'a [JudgedPart], job: &VerifyJob<'_>) -> Result<&'
     Ok(newest)
 }
 
-/// Hint for the wrong state of a single archive whose name does not say that it is a full one.
+/// Hint for the wrong state of a single file that does not have an archive's name.
 const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, pass its full archive first";
 
 fn make_report(parts: Vec<JudgedPart>, state: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
@@ -166,7 +166,7 @@ impl VerifyReport {
         }
         for failure in &mut self.failures {
             if let Some(name) = failure.place.path.as_ref().and_then(|path| names.get(path)) {
-                failure.hint = format!("all but the name is good: name it {name}").into();
+                failure.hint = format!("everything except the name is valid: name it {name}").into();
             }
         }
     }

@@ -88,8 +88,7 @@ fn read_bank_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Veri
     judge(vec![part], &state, job)
 }
 
-/// Judges all files of a bank snapshot except storages, and returns its bank file if that can be
-/// read.
+/// Judges all files of a bank snapshot except storages, and returns the bank file if it can be read.
 fn judge_bank_snapshot(snapshot: &BankSnapshot, failures: &Failures) -> Result<Option<BankFile>> {
     let status_cache = FieldReader::open(&snapshot.status_cache, "the status cache");
     let documents = Documents {
@@ -109,7 +108,8 @@ fn plan_storages(
     job: &VerifyJob<'_>,
     failures: &Failures,
 ) -> Result<Plan> {
-    // Slots of storages that were reported as missing: several lists may name a slot.
+    // Slots of storages that were reported as missing. Each slot is reported once, although several lists may
+    // name it.
     let mut missing_slots: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
     let mut expected = format!("a file in {}, as the bank file says", snapshot.describe_roots());
     if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
@@ -126,7 +126,7 @@ fn plan_storages(
     })
 }
 
-/// Limit on the slots that are remembered as missing, whatever number a bank file claims.
+/// Limit on the number of slots that are reported as missing, however many a hostile bank file names.
 const MISSING_MAX: usize = 5_000_000;
 
 fn judge_storages_list(snapshot: &BankSnapshot, failures: &Failures) -> Result<()> {
@@ -151,8 +151,8 @@ fn judge_layout(layout: Layout, failures: &Failures) -> Result<()> {
     failures.at(FailurePlace::entry("fastboot_version")).add(rule, "a layout that it boots from", found)
 }
 
-/// Makes a report with the failures and the error of a ledger. Returns the error instead if it is not
-/// damage, or if accounts were to be visited.
+/// Makes a report of the failures and the error of a ledger. Returns the error instead if it is not damage, or
+/// if accounts should be visited.
 fn report_ledger_error(error: Error, failures: Failures, path: &Path, job: &VerifyJob<'_>) -> Result<VerifyReport> {
     if error.kind() != ErrorKind::Damaged || job.second_pass_visitor().is_some() {
         return Err(error);

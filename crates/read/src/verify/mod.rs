@@ -3,9 +3,9 @@
 //! Runs six checks: frames, entries, name, bank, records, state. Collects all independent failures with
 //! their places. Writes nothing, except a temporary file if memory does not suffice.
 //!
-//! An archive is read once ([`archive`](crate::archive)). The [`rules`](crate::rules) are applied,
-//! and records are hashed and logged ([`state`](crate::state)). Superseded records are read again
-//! and subtracted, and the state is compared with the bank file. A ledger's storages are read as
+//! While an archive is read ([`archive`](crate::archive)), the [`rules`](crate::rules) are applied, and
+//! records are hashed and logged ([`state`](crate::state)). Then superseded records are subtracted, of which
+//! some must be read again, and the state is compared with the bank file. A ledger's storages are read as
 //! they would be archived ([`ledger`]).
 
 #![warn(missing_docs)]
@@ -30,12 +30,13 @@ use crate::{
     judge_pair,
 };
 
-/// Verifies a snapshot. Damage is not an error: the report says what is wrong, and
-/// [`VerifyReport::require_ok`] turns it into an error. A ledger's lock is held during the call.
+/// Verifies a snapshot. The report says what is wrong, and [`VerifyReport::require_ok`] turns it into an
+/// error. A ledger's lock is held during the call.
 ///
 /// # Errors
-/// An archive or a file cannot be read; the ledger is in use; the disk has no space for the log of
-/// records; or the state of an incremental archive alone was to be checked.
+/// An archive or a file cannot be read; a file is not an archive; an archive's index contradicts its frames;
+/// the ledger is in use; the disk does not have enough space for the log of records; or the state of an
+/// incremental archive alone should be checked.
 pub fn verify(snapshot: &Snapshot, options: &VerifyOptions, progress: &dyn Progress) -> Result<VerifyReport> {
     read_snapshot(snapshot, VerifyJob::new(options, progress))
 }
@@ -47,8 +48,8 @@ pub(crate) fn read_snapshot(snapshot: &Snapshot, job: VerifyJob<'_>) -> Result<V
     }
 }
 
-/// Verifies a snapshot, and passes to the visitor every record, except those that a newer archive
-/// is known to supersede. Also returns the bank file, if it could be read.
+/// Verifies a snapshot, and passes every record to the visitor, except records that a newer archive is known
+/// to supersede. Also returns the bank file, if it could be read.
 ///
 /// # Errors
 /// Those of [`verify`], and the errors of the visitor.
@@ -70,7 +71,7 @@ fn read_archives(snapshot: &Snapshot, job: VerifyJob<'_>) -> Result<VerifyReport
         judge_pair(full.into(), incremental.into(), &Failures::strict())?;
     }
     job.options.require_whole_state(snapshot.is_incremental_alone())?;
-    // The newer archive is read first, so that older versions of its accounts need not be hashed.
+    // The newer archive is read first, so that older versions of its accounts do not have to be hashed.
     let archives: Vec<&ArchiveInput> = snapshot.archives().rev().collect();
     let options = job.options;
     let mut state = new_state_builder(&job, estimate_unpacked_bytes(&archives)?)?;

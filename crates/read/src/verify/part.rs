@@ -12,7 +12,7 @@ use crate::{
     SeenSlots, StateBuilder, StatePart, Task,
 };
 
-/// An archive or a ledger that has been read and judged except for its state.
+/// An archive or a ledger that has been read and judged. Only the check of the state is still missing.
 pub struct JudgedPart {
     pub facts: StatePart,
     pub storages: StorageReader,
@@ -21,7 +21,7 @@ pub struct JudgedPart {
     pub storage_count: u32,
     pub tar_bytes: u64,
     pub frames: u64,
-    /// True if an index, or a ledger's list, names all storages.
+    /// True if an index, or the storages list of a ledger, names all storages.
     pub has_index: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Reads back and verifies what slotpress has written, before it is published.
+//! Reads back and verifies an archive that slotpress has written, before it is published.
 
 use serde::Serialize;
 use slotpress_base::progress::without_steps;
@@ -9,7 +9,7 @@ use crate::{
     ArchiveInput, Check, CheckOptions, CheckResult, Failure, Rule, Snapshot, VerifyOptions, VerifyReport, verify,
 };
 
-/// Checks of a result that was read back before it got its final name.
+/// Checks of an archive that was read back before it got its final name.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ReadBackReport {
@@ -23,11 +23,11 @@ pub struct ReadBackReport {
     pub unknown: Vec<String>,
 }
 
-/// Verifies a written archive: every client that reads its format must load it, and its index must
-/// be right. An incremental archive is verified with its full archive, if `base` is given.
+/// Verifies a written archive: every client that reads its format must load it, and its index must be right.
+/// If `base` is given, the archive is an incremental one, and is verified together with this full archive.
 ///
 /// # Errors
-/// It is not valid, or cannot be read.
+/// The archive is not valid, or cannot be read.
 pub fn read_back_archive(
     check: &CheckOptions,
     archive: &ArchiveInput,
@@ -43,8 +43,8 @@ pub fn read_back_archive(
         clients: archive.name.as_ref().map(|name| clients_that_read(name.compression)).unwrap_or_default(),
         threads,
         check: check.clone().of_all_frames(),
-        // The caller knows that an incremental archive alone has no whole state. The report says
-        // that the state was not checked.
+        // The caller knows that an incremental archive alone does not hold a whole state. The report says that
+        // the state was not checked.
         allows_part: true,
         ..VerifyOptions::default()
     };
@@ -55,12 +55,12 @@ pub fn read_back_archive(
         Some(base) => (format!(", read back on {},", base.path.escaped()), PAIR_HINT),
         None => (String::new(), ARCHIVE_HINT),
     };
-    let message = format!("the archive of {name}{read_back_on} is not valid, and was removed");
+    let message = format!("the archive {name}{read_back_on} is not valid, and was removed");
     Err(failure.to_error().with_place(message).with_hint(hint))
 }
 
-/// Finds a failure that slotpress caused. Deviations that are normal for the client that wrote the
-/// source do not count, because the result keeps them. The full archive may not have its name yet.
+/// Finds a failure that slotpress caused. Ignores deviations that are normal for a client version, because the
+/// written archive keeps them, and a missing name of the full archive, which may not have its final name yet.
 fn find_own_failure<'a>(report: &'a VerifyReport, base: Option<&ArchiveInput>) -> Option<&'a Failure> {
     let is_caused_here = |failure: &&Failure| {
         let is_in_base = base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));

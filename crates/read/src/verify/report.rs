@@ -37,8 +37,8 @@ pub struct VerifyReport {
     pub expected_hash: Option<Hash>,
     /// Slot that the caller expected.
     pub expected_slot: Option<u64>,
-    /// Root of each archive, in the order of `paths`; `None` for one without frame hashes. Empty
-    /// for a ledger.
+    /// Root of each archive, in the order of `paths`; `None` for an archive without frame hashes. Empty for a
+    /// ledger.
     pub roots: Vec<Option<ArchiveRoot>>,
     /// Slot of the state, from the bank file; `None` if that could not be read.
     pub slot: Option<u64>,
@@ -46,7 +46,7 @@ pub struct VerifyReport {
     pub base_slot: Option<u64>,
     /// Snapshot hash of the state, from the bank file.
     pub hash: Option<Hash>,
-    /// Sum of all accounts in lamports, from the bank file; the state check compares the accounts
+    /// Sum of the lamports of all accounts, from the bank file. The check of the state compares the accounts
     /// with it.
     #[serde(serialize_with = "text::optional_display")]
     pub capitalization_lamports: Option<u64>,
@@ -54,17 +54,16 @@ pub struct VerifyReport {
     pub complete: Option<Completeness>,
     /// All checks, in their order.
     pub checks: Vec<CheckResult>,
-    /// Broken rules for which the input fails. If the caller asked about clients, these are the rules
-    /// that one of them does not tolerate; otherwise, all but deviations that are normal for some
-    /// client version. At most 50 of each rule in each archive, sorted by check and place.
+    /// Broken rules that make the input invalid. If the caller asked about clients, these are the rules that at
+    /// least one of them does not tolerate. Otherwise, these are all broken rules except deviations that are
+    /// normal for some client version. At most 50 of each rule in each archive, sorted by check and place.
     pub failures: Vec<Failure>,
     /// Broken rules that all clients in `asked` tolerate. At most 50 of each rule in each archive.
     pub warnings: Vec<Failure>,
-    /// Number of failures and warnings that are not listed, because an archive has more than 50 of
-    /// their rule.
+    /// Number of failures and warnings that are not listed, because an archive breaks a rule more than 50 times.
     pub unlisted_count: u64,
-    /// Verdicts of [`SnapshotClient::JUDGED_BY_DEFAULT`], then of clients judged on request; on a ledger,
-    /// only of Agave.
+    /// Verdicts of the clients in [`SnapshotClient::JUDGED_BY_DEFAULT`], then of clients judged on request. For a
+    /// ledger, only the verdicts of Agave's versions.
     pub clients: Vec<ClientVerdict>,
     /// Counts of what was read.
     #[serde(flatten)]
@@ -77,8 +76,8 @@ pub struct VerifyReport {
     pub(crate) bank: Option<BankFile>,
 }
 
-/// Counts of what a verification read, over all archives of the input. A count is 0 if its check
-/// was not run.
+/// Counts over all archives of the input. Counts of records and accounts are 0 if the check of the records was
+/// not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
@@ -88,7 +87,7 @@ pub struct Counts {
     pub tar_bytes: u64,
     /// Number of frames with tar data; 0 for a ledger.
     pub frames: u64,
-    /// Number of storages that were read.
+    /// Number of storages.
     pub storages: u64,
     /// Number of records in the storages.
     pub records: u64,
@@ -96,9 +95,9 @@ pub struct Counts {
     pub accounts: u64,
     /// Number of records without lamports, each of which closes an account.
     pub tombstones: u64,
-    /// Number of records that a newer one supersedes.
+    /// Number of records that a newer record supersedes.
     pub superseded: u64,
-    /// Bytes of the log of records that did not fit in memory, and went to the temporary directory.
+    /// Bytes of the log of records that did not fit in memory, and were written to the temporary directory.
     pub spilled_bytes: u64,
     /// Number of a ledger's obsolete records, which an archive of the ledger would not hold.
     #[serde(skip)]
@@ -110,8 +109,8 @@ pub struct Counts {
 }
 
 impl VerifyReport {
-    /// Creates a report with the verdicts of `clients`. With `asked`, deviations that all these tolerate
-    /// are warnings.
+    /// Creates a report with the verdicts of `clients`. If `asked` names clients, deviations that all of them
+    /// tolerate are warnings.
     pub(crate) fn from_failures(
         failures: Failures,
         asked: &[SnapshotClient],
@@ -122,14 +121,14 @@ impl VerifyReport {
         failures.sort_by_cached_key(|Failure { check, place, .. }| {
             (*check, place.frame, place.offset_bytes, place.entry.clone())
         });
-        // Expected values matter to the caller, whatever clients tolerate.
+        // An unexpected value is a failure, whatever clients tolerate.
         let is_refused = |rule: Rule| asked.iter().any(|client| !rule.is_tolerated_by(*client));
         let is_failure = |rule: Rule| match rule {
             Rule::NotExpected | Rule::RootNotExpected => true,
             rule => is_refused(rule) || (asked.is_empty() && !rule.is_version_specific()),
         };
         let clients = verdicts(per_rule.keys().copied(), clients);
-        // Normal behaviour of a different version gets no warning: the clients' verdicts show it.
+        // A deviation that is normal for another version is not a warning: the clients' verdicts show it.
         let is_listed = |rule: Rule| is_failure(rule) || !rule.is_version_specific();
         failures.retain(|failure| is_listed(failure.rule));
         let listed = per_rule.iter().filter(|(rule, _)| is_listed(**rule));

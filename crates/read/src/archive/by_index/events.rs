@@ -1,5 +1,5 @@
-//! Passes the entries of one frame to the sink, the documents and the record worker. Sends the state
-//! of a storage or document that continues in the next frame to the worker of that frame.
+//! Passes the entries of one frame to the sink, the document reader and the record worker. If a storage or
+//! document continues in the next frame, sends its state to the worker of that frame.
 
 use crossbeam_channel::Sender;
 use slotpress_base::{Error, Result};
@@ -8,14 +8,14 @@ use slotpress_format::{Entry, NoSink, RecordWalker, TarEvent};
 use crate::archive::documents::DocumentReader;
 use crate::{EntrySink, EntryUse, FrameDecoder, RecordWorker};
 
-/// State of an entry that continues in the next frame. If a frame is lost, no state is sent, and
-/// the rest of the entry is lost too.
+/// State of an entry that continues in the next frame. If a frame is lost, no state is sent, and the rest of
+/// its last entry is lost too.
 pub(super) enum UnfinishedEntry {
     Records(Box<RecordWalker>),
     Document(Box<DocumentReader>),
 }
 
-/// Bytes passed on at a time. They stay in a core's cache between sink and parser, which a whole frame
+/// Bytes that are passed on at a time. They stay in a core's cache from the sink to the parser. A whole frame
 /// would not.
 const CONTENT_PIECE_BYTES: usize = 128 * 1024;
 
@@ -35,7 +35,7 @@ pub(super) struct FrameEvents<'a, 'w, 'r> {
     pub next_entry: usize,
     pub entry_use: EntryUse,
     pub to_next: Option<Sender<UnfinishedEntry>>,
-    /// An error of the sink or of a document's thread, as opposed to a contradiction of the index.
+    /// An error of the sink, or of starting a document's thread, as opposed to a contradiction of the index.
     pub consumer_error: Option<Error>,
 }
 
@@ -76,7 +76,7 @@ impl<'a> FrameEvents<'a, '_, '_> {
         let result = match event {
             TarEvent::Begin(entry) => match self.entries.get(self.next_entry) {
                 Some(expected) if *expected == entry => self.begin(&entry),
-                // The index is wrong, so this is not an error of a consumer.
+                // This is a contradiction of the index, not an error of a consumer.
                 _ => return Err(Error::damaged(format!("{} is not where the index says", entry.kind))),
             },
             TarEvent::Content { offset_bytes, bytes } => self.pass_on(offset_bytes, bytes),
@@ -103,8 +103,8 @@ impl<'a> FrameEvents<'a, '_, '_> {
         let is_unfinished = entry.is_some_and(|entry| end < entry.content_bytes);
         let mut records = if self.entry_use.storage.is_some() { self.worker.records.as_mut() } else { None };
         let walker = &mut self.worker.walker;
-        // The worker of the next frame may be waiting for the walker. Walking over record headers
-        // is cheap, so it is done first, and the records are visited after the walker was sent.
+        // The worker of the next frame may be waiting for the walker. Walking over record headers takes little
+        // time, so it is done first, and the records are visited after the walker has been sent.
         let to_next = if is_unfinished && records.is_some() { self.to_next.take() } else { None };
         let mut next = to_next.map(|to_next| (to_next, walker.clone()));
         let mut sink = if self.entry_use.is_for_sink { self.sink.as_mut() } else { None };
@@ -121,7 +121,7 @@ impl<'a> FrameEvents<'a, '_, '_> {
             offset_bytes = offset_bytes.saturating_add(piece.len() as u64);
         }
         if let (Some((to_next, next_walker)), Some(records)) = (next, records) {
-            // Fails only if the next frame was lost.
+            // Sending fails only if the next frame was lost.
             let _ = to_next.send(UnfinishedEntry::Records(Box::new(next_walker)));
             walker.feed(bytes, records.as_mut());
         }
