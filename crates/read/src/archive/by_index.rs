@@ -34,8 +34,8 @@ pub fn read_by_index(
     pass: &ArchivePass<'_>,
     visitor: &dyn Visitor,
 ) -> Result<ArchiveContents> {
-    let choose_use = |entry| visitor.choose_use(entry);
-    let uses = tail.index.entries.iter().map(choose_use).collect::<Result<_>>()?;
+    let entries = tail.index.entries.iter();
+    let uses = entries.map(|entry| visitor.choose_use(entry)).collect::<Result<_>>()?;
     let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
     let reader = IndexReader { archive, pieces, tail, uses, pass, visitor };
     let new_worker = || {

@@ -64,7 +64,8 @@ impl FrameDecoder {
     }
 
     /// Decodes a frame into `buf`, and replaces what was there. Fails if the content does not fit into the
-    /// buffer's capacity, which is at least `content_bytes_max`. Errors name `offset_bytes`, the frame's position.
+    /// buffer's capacity, which is at least `content_bytes_max`. Errors name `offset_bytes`, the frame's
+    /// position.
     pub fn decode(&mut self, frame: &[u8], offset_bytes: u64, content_bytes_max: u64, buf: &mut Vec<u8>) -> Result<()> {
         buf.clear();
         buf.reserve(to_usize(content_bytes_max));

@@ -98,7 +98,8 @@ pub fn read_bank_by_index(archive: &OpenArchive) -> Option<BankFile> {
     let number = entries.iter().position(is_bank)?;
     let (before, rest) = entries.split_at_checked(number)?;
     let entry = rest.first()?;
-    let start = before.iter().map(Entry::tar_bytes).fold(BLOCK_BYTES, u64::saturating_add);
+    let lengths_before = before.iter().map(Entry::tar_bytes);
+    let start = lengths_before.fold(BLOCK_BYTES, u64::saturating_add);
     let mut front = vec![0; to_usize(entry.content_bytes).min(FRONT_BYTES)];
     read_range(archive, start, &mut front).ok()?;
     parse_front(entry, &front)

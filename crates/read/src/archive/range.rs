@@ -13,7 +13,8 @@ use super::source::PieceReader;
 /// The frames cannot be read, do not decode, or do not hold what the seek table says.
 pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut buf: &mut [u8]) -> Result<()> {
     let mismatch = || Error::damaged("the archive's index does not fit its frames");
-    let mut frames = archive.tail.as_ref().map(|tail| tail.frames.as_slice()).unwrap_or_default().iter();
+    let frames = archive.tail.as_ref().map(|tail| tail.frames.as_slice());
+    let mut frames = frames.unwrap_or_default().iter();
     let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
     let mut decoder = FrameDecoder::new()?;
     let mut compressed = Vec::new();

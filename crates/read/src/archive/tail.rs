@@ -106,7 +106,8 @@ impl Tail {
             return Ok(None);
         }
         let Some(mut index) = Index::parse_frame(last_bytes.get(index_offset..table_offset)?)? else { return Ok(None) };
-        let content_bytes = frames.iter().map(|frame| u64::from(frame.content_bytes)).fold(0, u64::saturating_add);
+        let lengths = frames.iter().map(|frame| u64::from(frame.content_bytes));
+        let content_bytes = lengths.fold(0, u64::saturating_add);
         if index.tar_bytes() != content_bytes
             || items.last().map(|item| u64::from(item.compressed_bytes)) != Some(index_bytes)
         {
@@ -124,8 +125,8 @@ impl Tail {
     }
 
     pub fn spans(&self) -> impl Iterator<Item = (DataFrame, FrameSpan)> + '_ {
-        let lengths = self.index.entries.iter().map(Entry::tar_bytes).chain([END_OF_ARCHIVE_BYTES]);
-        let mut lengths = lengths.enumerate();
+        let entry_lengths = self.index.entries.iter().map(Entry::tar_bytes);
+        let mut lengths = entry_lengths.chain([END_OF_ARCHIVE_BYTES]).enumerate();
         // Number and length of the entry in which the next frame starts.
         let mut entry = lengths.next();
         let mut offset_bytes = 0u64;

@@ -90,7 +90,7 @@ fn classes_of_block(bytes: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classe
 }
 
 fn classes_of_frame(bytes: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
-    let magic = bytes.first_chunk().copied().map(u32::from_le_bytes).unwrap_or_default();
+    let magic = bytes.first_chunk().map_or(0, |magic| u32::from_le_bytes(*magic));
     if magic != ZSTD_MAGIC && magic & !15 != SKIPPABLE_MAGIC {
         return 0;
     }

@@ -12,7 +12,7 @@ use slotpress_format::{
 use super::keep::KeepReason;
 use super::{Catalog, FrameHashes, ListedArchive};
 
-/// Limit on the length in bytes of a list that is read: enough for about 10,000 archives.
+/// Limit on the length of a list that is read, in bytes: enough for about 10,000 archives.
 pub const LIST_BYTES_MAX: u64 = 8 << 20;
 
 #[derive(Deserialize)]

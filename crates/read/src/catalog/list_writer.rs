@@ -83,7 +83,8 @@ impl ArchiveFields {
     pub fn new(archive: &ListedArchive, catalog: &Catalog, now: SystemTime) -> Self {
         let name = archive.name.to_string();
         let has_modification_time = archive.modified_ns > 0;
-        let slots_behind = catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot);
+        let newest_slot = catalog.newest_slot().unwrap_or_default();
+        let slots_behind = newest_slot.saturating_sub(archive.name.slot);
         Self {
             path: name.clone(),
             name,

@@ -64,8 +64,9 @@ impl Partial {
         }
         // The journal is removed first, so that it never describes a new file of the same name.
         let journal = format!("{file_name}{JOURNAL_SUFFIX}");
-        let names = dir.names()?.into_iter().filter(|name| name.to_string_lossy().starts_with(&journal));
-        for name in names.chain([file_name.into()]) {
+        let names = dir.names()?.into_iter();
+        let journals = names.filter(|name| name.to_string_lossy().starts_with(&journal));
+        for name in journals.chain([file_name.into()]) {
             dir.remove_file(&name).or_path("remove", &dir.path_of(&name))?;
         }
         Ok(true)

@@ -222,22 +222,10 @@ fn decide_by_period<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> 
         |archive: &ListedArchive| archive.is_full() || !archive.is_rebased() && catalog.base_of(archive).is_some();
     let mut states: Vec<_> = decisions.iter_mut().filter(|decision| is_state(decision.archive)).collect();
     states.sort_by_key(|state| Reverse(state.archive.name.slot));
-    let mut keep_newest_of_each =
-        |count: usize, reason: KeepReason, period_of: &dyn Fn(&PruneDecision<'_>) -> Option<u64>| {
-            let mut periods = BTreeSet::new();
-            for state in &mut states {
-                if let Some(period) = period_of(state)
-                    && periods.len() < count
-                    && periods.insert(period)
-                {
-                    state.keep_reason = Some(reason);
-                }
-            }
-        };
-    keep_newest_of_each(keep.daily, KeepReason::Daily, &|state| state.time.map(day_number));
-    keep_newest_of_each(keep.weekly, KeepReason::Weekly, &|state| state.time.map(week_number));
+    keep_newest_of_each(&mut states, keep.daily, KeepReason::Daily, |state| state.time.map(day_number));
+    keep_newest_of_each(&mut states, keep.weekly, KeepReason::Weekly, |state| state.time.map(week_number));
     if let Some(schedule) = catalog.epoch_schedule {
-        keep_newest_of_each(keep.epoch_ends, KeepReason::EpochEnd, &|state| {
+        keep_newest_of_each(&mut states, keep.epoch_ends, KeepReason::EpochEnd, |state| {
             let slots = schedule.epoch_slots_at(state.archive.name.slot);
             (*slots.end() < newest_slot).then_some(*slots.start())
         });
@@ -249,4 +237,22 @@ fn decide_by_period<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> 
         }
     }
     decisions
+}
+
+/// Keeps the newest state of each of the `count` newest periods. `states` are sorted, the newest first.
+fn keep_newest_of_each(
+    states: &mut [&mut PruneDecision<'_>],
+    count: usize,
+    reason: KeepReason,
+    period_of: impl Fn(&PruneDecision<'_>) -> Option<u64>,
+) {
+    let mut periods = BTreeSet::new();
+    for state in states {
+        if let Some(period) = period_of(state)
+            && periods.len() < count
+            && periods.insert(period)
+        {
+            state.keep_reason = Some(reason);
+        }
+    }
 }

@@ -112,9 +112,9 @@ pub fn read_bank_times(catalog: &mut Catalog) {
 fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
     let mut newest: Vec<&mut ListedArchive> = catalog.archives.iter_mut().collect();
     newest.sort_by_key(|archive| Reverse(archive.name.slot));
-    let newest_full = newest.iter().position(|archive| archive.is_full()).unwrap_or(0);
+    let newest_full = newest.iter().position(|archive| archive.is_full());
     for (number, archive) in newest.into_iter().enumerate() {
-        let is_slot_time_source = number == newest_full;
+        let is_slot_time_source = number == newest_full.unwrap_or(0);
         if number >= newest_max && !is_slot_time_source {
             continue;
         }
@@ -126,7 +126,8 @@ fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
             archive.bank_unix_seconds = time.map(|time| unix_ns(time) / 1_000_000_000).filter(|seconds| *seconds > 0);
             archive.is_bank_read = true;
             if is_slot_time_source {
-                catalog.slot_time = bank.as_ref().and_then(BankFile::slot_time).unwrap_or_default();
+                let slot_time = bank.as_ref().and_then(BankFile::slot_time);
+                catalog.slot_time = slot_time.unwrap_or_default();
                 catalog.epoch_schedule = bank.map(|bank| bank.epoch_schedule);
             }
         } else if is_slot_time_source {
@@ -154,7 +155,8 @@ pub fn read_keep_reasons(catalog: &mut Catalog, dirs: &[PathBuf]) {
 
 fn read_list(dir: &Path) -> Option<Catalog> {
     let (list_dir, name) = LISTING_PATH.trim_start_matches('/').rsplit_once('/')?;
-    let file = KeptDir::open(&dir.join(list_dir)).ok()?.open_file(name).ok()?;
+    let list_dir = KeptDir::open(&dir.join(list_dir)).ok()?;
+    let file = list_dir.open_file(name).ok()?;
     let mut document = Vec::new();
     file.take(LIST_BYTES_MAX).read_to_end(&mut document).ok()?;
     parse_list(&document, "")

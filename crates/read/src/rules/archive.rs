@@ -227,7 +227,7 @@ fn check_window(header: &FrameHeader, failures: &FailuresAt<'_>) -> Result<()> {
     failures.add(rule, format!("at most {limit} bytes"), header.window_bytes)
 }
 
-/// What is known about the frames with tar data so far, while an archive is read in order.
+/// Facts about the frames with tar data that have been seen, while an archive is read in order.
 #[derive(Debug, Default)]
 struct FrameWatch {
     frame_count: u64,

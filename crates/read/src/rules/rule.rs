@@ -72,7 +72,8 @@ pub enum Check {
     /// Name of the archive, compared with the bank file; its compression; the snapshot version; the base of
     /// an incremental archive; the expected slot and hash.
     Name,
-    /// Bank file and status cache, to their last byte: whether their fields agree, and whether clients accept them.
+    /// Bank file and status cache, to their last byte: whether their fields agree, and whether clients accept
+    /// them.
     Bank,
     /// Records: lengths, flags, padding; no account twice in a storage.
     Records,
@@ -197,6 +198,7 @@ struct RuleRow {
     description: &'static str,
 }
 
+// Each row: rule, check, severity, clients that refuse the archive, remedy, evidence, description of a violation.
 rules! {
     FrameDamaged, Frames, Broken, ALL, DOWNLOAD, SEEN, "a frame does not decode";
     CutOff, Frames, Broken, ALL, DOWNLOAD, SEEN, "the archive is truncated";
@@ -206,16 +208,12 @@ rules! {
     Index, Frames, Packing, NOBODY, RECOMPRESS, OWN, "the archive's own index does not fit its frames";
     FrameHash, Frames, Broken, NOBODY, DOWNLOAD, OWN, "a frame does not match its hash";
     TarDamaged, Entries, Broken, ALL, DOWNLOAD, SEEN, "the tar stream is not one of a snapshot";
-    // There is at most one version entry: Agave may read the file while a second entry replaces
-    // it.
+    // Agave may read the file of the first entry while the second entry replaces it.
     VersionTwice, Entries, Broken, ALL, SOURCE, SEEN, "there are two version entries";
-    // There is one status cache, one bank file, and no directory of a slot other than the bank
-    // file's.
+    // Also broken if the slots of the directory and of the bank file differ.
     DuplicateEntry, Entries, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_ARCHIVE, "an entry occurs twice";
     TwoBanks, Entries, Broken, ALL, SOURCE, SEEN, "bank files of two slots";
     DuplicateStorage, Entries, Broken, AGAVE, SOURCE, SEEN, "two storages of one slot";
-    // Storages are of different slots. Firedancer wrote all of them under the bank's slot before
-    // September 2026.
     SharedSlot, Entries, FiredancerSpecific, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer wrote them before September 2026";
     EmptyStorage, Entries, Broken, ALL_BUT_SIG, RECOMPRESS, SEEN, "an empty storage";
     Order, Entries, Packing, FIREDANCER_AND_SIG, SOURCE, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
@@ -256,8 +254,7 @@ rules! {
     NoTransactions, Bank, VersionSpecific, FIREDANCER, VERSION, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
     CachedSlots, State, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
     CachedSlotsGap, State, Broken, ALL, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
-    // The status cache holds more than one slot, if the bank file holds no stakes: Firedancer wrote
-    // only the newest slot before September 2026.
+    // Judged only if the bank file holds no stakes, which means that Firedancer wrote it.
     FewCachedSlots, Bank, Broken, ALL, OTHER_MAKER, PAGE_FIREDANCER, "the status cache holds only one slot, which is enough only for Firedancer from before September 2026";
     RecordCutOff, Records, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
     StorageTail, Records, Broken, SIG, LOOK, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
@@ -269,8 +266,7 @@ rules! {
     LatticeHash, State, Broken, AGAVE, SOURCE, SEEN, "the accounts are not those that the bank file's lattice hash covers";
     StakesVoteAccount, State, Broken, AGAVE, SOURCE, SEEN, "the bank file's stakes hold a different vote account than the state";
     StakesRentEpoch, State, Broken, AGAVE, OTHER_PAIR, SEEN, "a vote account has a different rent epoch than in the bank file's stakes";
-    // Like `StakesRentEpoch`, if one of the archives comes from Firedancer, which keeps no rent
-    // epochs.
+    // Judged instead of `StakesRentEpoch` if one of the archives comes from Firedancer.
     NoRentEpoch, State, FiredancerSpecific, AGAVE, OTHER_PAIR, SEEN, "a vote account does not have the rent epoch that the bank file's stakes have, because Firedancer keeps none";
     StakesRate, State, Broken, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has a different rate than in the state";
     StakesVoter, State, Broken, FROM_4_5, SOURCE, SEEN, "the bank file's stakes lack the vote account of a stake account";
@@ -281,8 +277,7 @@ rules! {
     Ledger, Entries, Broken, ALL, LEDGER, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
     NewerErrors, Bank, VersionSpecific, UP_TO_4_3, VERSION, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 onwards";
     HardLinks, Entries, VersionSpecific, FROM_4_5, LAYOUT, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
-    // The ledger does not use a storages list that distinguishes append vecs from split files
-    // (fastboot 4 and 5).
+    // The kinds are append vecs and split storages (fastboot 4 and 5).
     TaggedList, Entries, VersionSpecific, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
     VersionFirst, Entries, VersionSpecific, SIG, FOR_SIG, SIG_SOURCE, "an order of entries that sig does not read";
     BlockId, Bank, VersionSpecific, SIG, FOR_SIG, SIG_SOURCE, "the bank file holds no block id";

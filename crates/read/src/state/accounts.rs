@@ -41,6 +41,8 @@ struct NewerArchive {
     first_older_storage: u32,
 }
 
+pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
+
 /// The state while it is computed. All workers share it.
 pub struct StateBuilder {
     pub(super) fingerprinter: Fingerprinter,
@@ -92,7 +94,7 @@ impl StateBuilder {
         let mut state = StateSum::default();
         kept_records.take_from(&mut superseded.records, &mut |header, data| {
             lattice.add(&header.account(data));
-            state.lamports = state.lamports.wrapping_add(u128::from(header.lamports));
+            state.add_lamports(header.lamports);
         });
         state.lattice.add(&lattice.take());
         self.subtract(&state);
@@ -153,11 +155,7 @@ impl StateBuilder {
     pub(super) fn subtract(&self, subtracted: &StateSum) {
         self.sums.lock().state.subtract(subtracted);
     }
-}
 
-pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
-
-impl StateBuilder {
     /// Subtracts superseded records, and judges the state unless that check is skipped. Calls `read_again` for
     /// records of which no copy was kept, in rounds that fit in memory.
     pub fn check_state(

@@ -130,7 +130,8 @@ impl AccountsWorker<'_> {
     }
 
     fn subtract(&mut self, record: &Record<'_>) {
-        let fingerprint = self.pass.state.fingerprinter.fingerprint(&record.header.pubkey);
+        let state = self.pass.state;
+        let fingerprint = state.fingerprinter.fingerprint(&record.header.pubkey);
         if contains_fingerprint(self.superseded, &fingerprint) {
             self.add_to_sums(record);
         }
@@ -150,7 +151,7 @@ impl AccountsWorker<'_> {
 
     fn add_to_sums(&mut self, record: &Record<'_>) {
         self.lattice.add(&record.header.account(record.data));
-        self.sums.state.lamports = self.sums.state.lamports.wrapping_add(u128::from(record.header.lamports));
+        self.sums.state.add_lamports(record.header.lamports);
     }
 }
 

@@ -125,7 +125,8 @@ impl StakeAccounts {
         if missing.is_empty() {
             return Ok(());
         }
-        let listed: HashSet<&[u8; 32]> = stakes.delegations.iter().map(|(address, _)| address).collect();
+        let delegations = stakes.delegations.iter();
+        let listed: HashSet<&[u8; 32]> = delegations.map(|(address, _)| address).collect();
         for (address, voter) in missing {
             let rule = if listed.contains(&address) { Rule::StakesVoteAccount } else { Rule::StakesVoter };
             let expected = format!("its vote account {} in the bank file's stakes", Hash(voter));

@@ -159,7 +159,10 @@ impl StorageReader {
     pub fn length_bytes(&self) -> Option<u64> {
         match self {
             Self::Archive(archive) => archive.source.length_bytes(),
-            Self::Ledger(plan) => Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()),
+            Self::Ledger(plan) => {
+                let lengths = plan.storages.iter().map(|storage| storage.content_bytes);
+                Some(lengths.sum())
+            }
         }
     }
 

@@ -10,6 +10,10 @@ pub struct StateSum {
 }
 
 impl StateSum {
+    pub fn add_lamports(&mut self, lamports: u64) {
+        self.lamports = self.lamports.wrapping_add(lamports.into());
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.lattice.add(&other.lattice);
         self.lamports = self.lamports.wrapping_add(other.lamports);

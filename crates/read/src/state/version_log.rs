@@ -176,8 +176,9 @@ impl<T: LogItem> VersionLog<T> {
         let spare_buffers = Mutex::new(Vec::<Vec<T>>::new());
         let mut remaining = partitions.as_slice();
         while !remaining.is_empty() {
-            let group_max = remaining.len().min(threads.saturating_mul(GROUP_PARTITIONS)).max(1);
-            let (group, others) = remaining.split_at(self.count_sortable_partitions(&remaining[..group_max]));
+            let group_max = threads.saturating_mul(GROUP_PARTITIONS).max(1);
+            let candidates = &remaining[..group_max.min(remaining.len())];
+            let (group, others) = remaining.split_at(self.count_sortable_partitions(candidates));
             remaining = others;
             let sort_and_read = |partition: &&Mutex<Partition<T>>| {
                 let mut sorted = spare_buffers.lock().pop().unwrap_or_default();

@@ -35,7 +35,7 @@ pub trait StateVisitor: Sync {
     fn new_worker(&self) -> Box<dyn StateWorker + '_>;
 }
 
-/// What is known about a state before its records are visited. The state has not been judged yet.
+/// Facts about a state before its records are visited. The state has not been judged yet.
 pub struct StateFacts<'a> {
     pub bank: &'a BankFile,
     /// The archives or the ledger, in the order of their storages: the newest first.

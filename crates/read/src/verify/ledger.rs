@@ -110,7 +110,8 @@ fn plan_storages(
 ) -> Result<Plan> {
     // Slots of storages that were reported as missing. Each slot is reported once, although several lists may
     // name it.
-    let mut missing_slots: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
+    let reported = snapshot.missing.iter();
+    let mut missing_slots: HashSet<u64> = reported.map(|missing| missing.slot).collect();
     let mut expected = format!("a file in {}, as the bank file says", snapshot.describe_roots());
     if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
         expected += "; or the base slot, if this is an incremental archive";

@@ -62,8 +62,8 @@ pub struct VerifyReport {
     pub warnings: Vec<Failure>,
     /// Number of failures and warnings that are not listed, because an archive breaks a rule more than 50 times.
     pub unlisted_count: u64,
-    /// Verdicts of the clients in [`SnapshotClient::JUDGED_BY_DEFAULT`], then of clients judged on request. For a
-    /// ledger, only the verdicts of Agave's versions.
+    /// Verdicts of the clients in [`SnapshotClient::JUDGED_BY_DEFAULT`], then of clients judged on request.
+    /// For a ledger, only the verdicts of Agave's versions.
     pub clients: Vec<ClientVerdict>,
     /// Counts of what was read.
     #[serde(flatten)]
@@ -87,7 +87,7 @@ pub struct Counts {
     pub tar_bytes: u64,
     /// Number of frames with tar data; 0 for a ledger.
     pub frames: u64,
-    /// Number of storages.
+    /// Number of storages in the input.
     pub storages: u64,
     /// Number of records in the storages.
     pub records: u64,
