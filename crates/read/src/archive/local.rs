@@ -22,8 +22,8 @@ pub enum LocalArchive {
 }
 
 impl LocalArchive {
-    /// Creates an archive from a stream with a file descriptor, such as an open file, a pipe or a socket. The
-    /// progress can interrupt a read that waits for bytes.
+    /// Creates an archive from a stream with a file descriptor, such as an open file, a pipe or a socket. A
+    /// read that is waiting for bytes can be interrupted.
     pub fn from_stream(stream: impl Into<OwnedFd>) -> Self {
         Self::Stream(Arc::new(File::from(stream.into())))
     }

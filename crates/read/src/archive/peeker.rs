@@ -1,9 +1,9 @@
 //! Looks ahead in a buffered stream, and counts the bytes that have been consumed.
 
-use std::io::BufRead;
+use std::io::{self, BufRead};
 use std::path::Path;
 
-use slotpress_base::{Error, IoContext, Result, fill_buf, split_at_most, to_usize};
+use slotpress_base::{Error, Result, fill_buf, split_at_most, to_usize};
 
 pub struct Peeker<R> {
     input: R,
@@ -73,7 +73,12 @@ impl<R: BufRead> Peeker<R> {
 }
 
 fn fill<R: BufRead>(input: &mut R) -> Result<&[u8]> {
-    fill_buf(input).or_path("read", Path::new("the archive"))
+    fill_buf(input).map_err(|error| read_error(&error))
+}
+
+/// Creates the error of a stream. A stream has no path, so the error names the archive in its place.
+pub fn read_error(error: &io::Error) -> Error {
+    Error::io("read", Path::new("the archive"), error)
 }
 
 pub fn truncated_error(position: u64) -> Error {

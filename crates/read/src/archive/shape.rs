@@ -201,7 +201,7 @@ pub(super) mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
         /// Whole archives pass. Truncated archives do not, whatever their compression and wherever they end.
         #[test]
-        fn cuts_are_found(
+        fn truncated_archives_are_refused(
             content in proptest::collection::vec(1u8.., 1..5000),
             frame_bytes in 700usize..4000,
             cut in any::<prop::sample::Index>(),

@@ -1,7 +1,6 @@
 //! Decodes archives that a single thread decodes from start to end: lz4, bzip2, gzip, and plain tar.
 
 use std::io::{self, BufRead, Read};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -10,6 +9,7 @@ use slotpress_base::{Error, Result};
 use slotpress_format::ArchiveCompression;
 
 use crate::BufferPool;
+use crate::archive::peeker::read_error;
 use crate::archive::walk::{DECODED_PIECE_BYTES, DOWNLOAD_AGAIN_HINT, StreamPiece};
 
 pub struct StreamDecoder<'a> {
@@ -39,7 +39,7 @@ impl<'a> StreamDecoder<'a> {
         let read_bytes = self.input.bytes.load(Relaxed);
         if let Err(error) = read {
             if self.input.has_failed.load(Relaxed) {
-                return Err(Error::io("read", Path::new("the archive"), &error));
+                return Err(read_error(&error));
             }
             let why = format!("the archive is damaged: it does not decode ({error}), near offset {read_bytes}");
             return Err(Error::damaged(why).with_hint(DOWNLOAD_AGAIN_HINT).at_offset(read_bytes));

@@ -16,7 +16,8 @@ use super::walk::WHOLE_FRAME_BYTES_MAX;
 
 /// Returns the offset at which the first read of an archive's end begins. Seek table and index of a mainnet
 /// archive (55,000 frames, 430,000 storages) fit into 8 MiB, so one read is enough. In a smaller archive, the
-/// read covers an eighth, so that a reader of an arriving archive does not have to wait for most of it.
+/// read covers an eighth of the archive, so that a reader of an arriving archive does not have to wait for
+/// most of it.
 pub fn tail_read_offset(length_bytes: u64) -> u64 {
     length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
 }

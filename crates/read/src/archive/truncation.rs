@@ -145,7 +145,7 @@ mod tests {
         /// truncated anywhere is. The result does not change if other frames precede the frame, or if a
         /// skippable frame follows it.
         #[test]
-        fn a_cut_inside_a_frame_is_found(
+        fn truncation_inside_a_frame_is_found(
             content_bytes in 1usize..3_000_000, level in -20i32..4, has_checksum: bool, cuts in prop::collection::vec(any::<prop::sample::Index>(), 6),
         ) {
             use slotpress_format::skippable_frame;
@@ -165,7 +165,7 @@ mod tests {
 
     /// `pzstd` writes a skippable frame before each frame.
     #[test]
-    fn cuts_inside_frames_of_pzstd_are_found() {
+    fn truncation_inside_frames_of_pzstd_is_found() {
         use slotpress_format::skippable_frame;
         let mut marked = Vec::new();
         let mut ends = vec![];

@@ -63,12 +63,12 @@ pub struct ListedArchive {
 /// Position of an archive's frame hashes, and the root over them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHashes {
-    /// blake3 over the archive's length and its bytes from the frame hashes to the end. These bytes
-    /// hold the hashes of all frames, so the root changes with any byte of the archive.
+    /// blake3 over the archive's length and its bytes from the index to the end. The index holds the hashes
+    /// of all frames, so the root changes with any byte of the archive.
     pub root: ArchiveRoot,
     /// Position and number of the frame hashes.
     pub location: FrameHashesLocation,
-    /// For results of `rebase`: snapshot hash of the full archive on which this one builds.
+    /// For results of `rebase`: snapshot hash of the full archive on which the archive builds.
     pub rebased_on: Option<Hash>,
 }
 

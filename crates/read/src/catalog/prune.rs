@@ -13,7 +13,7 @@ use super::{Catalog, ListedArchive, NodeChoice, scan};
 
 /// Decides which archives to keep. Returns a decision on each, in the order of the catalog.
 ///
-/// What a node would choose is always kept. So is the newest incremental archive whose full archive is
+/// What a node would choose is always kept. So are the newest incremental archive whose full archive is
 /// present, and the full archive of each kept incremental one. Results of `rebase` do not keep their
 /// full archive, and are deleted with it.
 pub fn plan_prune<'a>(catalog: &'a Catalog, keep: &Keep, now: SystemTime) -> Vec<PruneDecision<'a>> {
@@ -161,7 +161,7 @@ fn shrink(decisions: &mut [PruneDecision<'_>], always_kept: &[&ArchiveName], byt
     }
 }
 
-/// Returns whether a kept archive that is not a result of `rebase` builds on the full archive at this slot.
+/// True if a kept archive, other than a result of `rebase`, builds on the full archive at this slot.
 fn has_kept_incremental(decisions: &[PruneDecision<'_>], base_slot: u64) -> bool {
     decisions.iter().any(|decision| {
         let is_kept = decision.keep_reason.is_some() && !decision.archive.is_rebased();

@@ -61,7 +61,7 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
 }
 
 fn scan_and_judge(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<ListedArchive>, Vec<UnusableFile>)> {
-    // A map, because `serve` scans each second, and a directory may have thousands of archives.
+    // This is a map, because `serve` scans every second, and a directory may hold thousands of archives.
     let known_usable = known.archives.iter().map(|archive| (archive, None));
     let known_unusable = known.unusable.iter().map(|unusable| (&unusable.archive, Some(unusable.fault)));
     let known_by_path: HashMap<PathBuf, (&ListedArchive, Option<FileFault>)> =
@@ -87,8 +87,8 @@ fn scan_and_judge(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<ListedArchiv
     Ok((archives, unusable))
 }
 
-/// Number of newest archives whose bank files are read; the bank file of the newest full archive is
-/// read in any case. Without an index, the status cache before a bank file must be decoded too.
+/// Number of newest archives whose bank files are read, in addition to that of the newest full archive. The
+/// number is small because, without an index, the status cache must be decoded before the bank file.
 const DATED_MAX: usize = 4;
 
 /// Reads the times of the newest archives from their bank files. Reads the slot duration and the epoch

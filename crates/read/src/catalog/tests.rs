@@ -369,7 +369,7 @@ fn unusable_files_are_listed_separately() {
     let mut tar = tar::Builder::new(Vec::new());
     tar.append_data(&mut header, "version", b"1.2.0".as_slice()).expect("appended");
     let tar = tar.into_inner().expect("ended");
-    let cases: [(&str, Vec<u8>, Option<FileFault>); 9] = [
+    let cases: [(&str, Vec<u8>, Option<FileFault>); 10] = [
         ("tar.zst", Vec::new(), Some(FileFault::Empty)),
         ("tar.zst", vec![0; 5000], Some(FileFault::NotAnArchive)),
         ("tar.lz4", vec![0; 5000], Some(FileFault::NotAnArchive)),
@@ -377,6 +377,7 @@ fn unusable_files_are_listed_separately() {
         ("tar.zst", b"<html>busy</html>".to_vec(), Some(FileFault::NotAnArchive)),
         ("tar.lz4", lz4.clone(), None),
         ("tar.lz4", [&lz4[..7], &[9; 20]].concat(), Some(FileFault::Truncated)),
+        ("tar.lz4", lz4[..5].to_vec(), Some(FileFault::Truncated)),
         ("tar", tar.clone(), None),
         ("tar", tar[..tar.len() - 1].to_vec(), Some(FileFault::Truncated)),
     ];

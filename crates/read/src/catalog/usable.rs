@@ -12,10 +12,9 @@ use crate::archive::truncation::is_plainly_truncated;
 use crate::rules::pair::rebased_on;
 use crate::{LocalFile, Source, Tail, tail_read_offset};
 
-/// Decides from the first and last bytes of a file whether it is a usable archive, and returns the
-/// position and root of its frame hashes if it has them. Whole archives always pass. Only `verify` finds changed
-/// bytes, truncation between two frames or at a block boundary of a plain tar, and truncated bzip2 and
-/// gzip archives.
+/// Decides from the first and last bytes of a file whether it is a usable archive, and returns the position
+/// and root of its frame hashes if it has them. Whole archives always pass. Only `verify` finds changed bytes,
+/// truncation between two frames or at a block boundary of a plain tar, and truncated bzip2 and gzip archives.
 ///
 /// # Errors
 /// The fault that makes the file unusable.
@@ -54,8 +53,8 @@ pub fn judge_source(source: &dyn Source) -> Result<Option<FrameHashes>, FileFaul
 /// checksum of four bytes after it.
 fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
     let mut last = [0; 8];
-    source.read_exact_at(&mut last, length_bytes.saturating_sub(8))?;
-    Ok(last.starts_with(&[0; 4]) || last.ends_with(&[0; 4]))
+    let read = source.read_up_to(&mut last, length_bytes.saturating_sub(8))?;
+    Ok(read == last.len() && (last.starts_with(&[0; 4]) || last.ends_with(&[0; 4])))
 }
 
 pub fn judge_file(archive: &ListedArchive) -> Result<Option<FrameHashes>, FileFault> {

@@ -47,7 +47,7 @@ pub struct ArchiveInspection {
     pub name_matches: Option<bool>,
     /// Snapshot version, the content of the entry `version`.
     pub version: String,
-    /// Compression, by the first bytes: `zstd`, `lz4`, `bzip2`, `gzip` or `none`.
+    /// Compression according to the first bytes: `zstd`, `lz4`, `bzip2`, `gzip` or `none`.
     pub format: &'static str,
     /// The program that wrote the archive. This field and the next two are `None` without an index.
     pub writer: Option<String>,

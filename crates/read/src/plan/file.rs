@@ -32,8 +32,8 @@ impl OpenStorage {
         Ok(Self { file: root.open_storage(&name)?, path: root.path.join(name), file_bytes, modified_ns, io_hint })
     }
 
-    /// Prepares for reading a range with [`read_at`](Self::read_at). When the result is dropped, the pages
-    /// of the range leave the page cache.
+    /// Prepares for reading a range with [`read_at`](Self::read_at). When the result is dropped, pages of the
+    /// range that were not in the page cache before leave it again.
     pub fn prefetch(&self, range: &Range<u64>) -> RangeReader<'_> {
         self.io_hint.prefetch_range(&self.file, range, self.file_bytes)
     }
@@ -111,7 +111,7 @@ impl OpenStorage {
 
 pub(super) fn changed_error(path: &Path) -> Error {
     Error::failed(format!("{} changed while it was read", path.escaped()))
-        .with_hint("something writes to the ledger; stop it and archive again")
+        .with_hint("something is writing to the ledger: stop it, and archive again")
 }
 
 pub(super) fn root_of<'a>(file: &StorageFile, roots: &'a [StorageRoot]) -> Result<&'a StorageRoot> {

@@ -21,8 +21,8 @@ pub fn client_names(clients: &[SnapshotClient]) -> Vec<String> {
     merge_versions(statements.collect()).into_iter().map(|(name, ())| name).collect()
 }
 
-/// Names the clients that statements are about. If all versions of Agave have the same statement, they
-/// share one.
+/// Replaces the client of each statement with its name. If the statements of all versions of Agave are equal,
+/// only one of them is kept, with a name for all versions.
 pub fn merge_versions<T: PartialEq>(statements: Vec<(SnapshotClient, T)>) -> Vec<(String, T)> {
     let statement_of = |client| statements.iter().find(|(other, _)| *other == client).map(|(_, statement)| statement);
     let first = statement_of(Agave42);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_follow_from_the_compression() {
+    fn the_compression_decides_which_clients_read_an_archive() {
         assert_eq!(clients_that_read(ArchiveCompression::Zstd), SnapshotClient::JUDGED_BY_DEFAULT);
         assert_eq!(clients_that_read(ArchiveCompression::Lz4), SnapshotClient::AGAVE);
         assert_eq!(clients_that_read(ArchiveCompression::None), [Firedancer]);

@@ -26,7 +26,7 @@ pub enum SnapshotClient {
     /// Firedancer since September 2026.
     #[serde(rename = "firedancer")]
     Firedancer,
-    /// The client sig of Syndica.
+    /// Sig, the client of Syndica.
     #[serde(rename = "sig")]
     Sig,
 }
@@ -198,7 +198,8 @@ struct RuleRow {
     description: &'static str,
 }
 
-// Each row: rule, check, severity, clients that refuse the archive, remedy, evidence, description of a violation.
+// Each row: rule, check, severity, clients that refuse the archive, remedy, evidence, description of a
+// violation.
 rules! {
     FrameDamaged, Frames, Broken, ALL, DOWNLOAD, SEEN, "a frame does not decode";
     CutOff, Frames, Broken, ALL, DOWNLOAD, SEEN, "the archive is truncated";

@@ -38,7 +38,7 @@ pub fn judge_state(
     if state.lattice != bank.lattice_hash {
         failures.add(Rule::LatticeHash, bank.snapshot_hash(), state.lattice.snapshot_hash())?;
     }
-    // Firedancer's bank files may have no stakes.
+    // Bank files of Firedancer may lack stakes.
     if bank.lacks_stakes() {
         return Ok(());
     }

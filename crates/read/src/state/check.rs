@@ -167,7 +167,7 @@ pub struct Assurance {
     pub state: StateCheck,
     /// Reason why the state was not checked; `None` if it was.
     pub state_reason: Option<&'static str>,
-    /// Number of accounts in the state; `None` if it was not checked.
+    /// Number of accounts in the state; `None` if the state was not checked.
     pub accounts_checked: Option<u64>,
     /// Evidence that no storage is missing.
     pub complete: Completeness,

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn second_records_are_kept_if_they_fit() {
+    fn the_second_record_of_an_account_is_kept_if_it_fits() {
         let fingerprinter = Fingerprinter::new().expect("random bytes");
         let kept_records = KeptRecords::new(1 << 20, 4000);
         let data = vec![3; 1000];

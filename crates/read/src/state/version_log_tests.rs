@@ -112,7 +112,7 @@ fn log_with_two_records_per_account(accounts: u32) -> VersionLog {
 }
 
 #[test]
-fn space_is_checked_if_it_will_be_needed() {
+fn space_is_checked_if_it_is_expected_to_be_needed() {
     // The log may take three quarters of the memory; a missing directory has no space.
     for (space_bytes, is_enough) in [(3000, true), (3001, false)] {
         let log = VersionLog::<RecordVersion>::new(4000, Path::new("/not/there"), space_bytes);
@@ -121,7 +121,7 @@ fn space_is_checked_if_it_will_be_needed() {
 }
 
 #[test]
-fn as_many_partitions_are_sorted_as_fit() {
+fn as_many_partitions_are_sorted_at_once_as_fit_in_memory() {
     let mut log = log_with_two_records_per_account(8);
     let lengths = log.partitions.iter().map(|partition| partition.lock().bytes()).filter(|bytes| *bytes > 0);
     assert_eq!(lengths.collect::<Vec<_>>(), [CHUNK_BYTES; 8]);
@@ -137,7 +137,7 @@ fn as_many_partitions_are_sorted_as_fit() {
 }
 
 #[test]
-fn superseded_records_come_in_rounds_that_fit() {
+fn superseded_records_come_in_rounds_that_fit_in_memory() {
     const ITEM: u64 = 2 * ITEM_BYTES;
     // The log holds eight chunks at first. The memory that sorting frees is used too.
     let cases = [(0, 0, 9), (ITEM, 0, 5), (8 * ITEM, 0, 1), (1 << 20, 0, 1), (0, 7, 2), (0, 8, 1)];

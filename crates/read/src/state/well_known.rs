@@ -1,5 +1,4 @@
-//! Keeps the newest versions of the accounts at fixed addresses that clients read when they load a
-//! snapshot.
+//! Keeps the newest versions of some accounts at fixed addresses, which the checks and exports need.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use slotpress_format::{
 use super::newest::NewestVersions;
 use crate::StorageRef;
 
-/// Addresses of the accounts that the checks and exports need besides vote and stake accounts.
+/// Addresses of these accounts, which are sysvars and features.
 const ADDRESSES: [[u8; 32]; 8] = [
     SLOT_HISTORY,
     CLOCK,

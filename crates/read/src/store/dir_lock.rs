@@ -12,7 +12,7 @@ pub enum LockAttempt {
     Acquired,
     /// Another process holds the lock, or this process holds it through another descriptor.
     Busy,
-    /// The file system cannot lock directories. Some network file systems cannot.
+    /// The file system cannot lock directories. This is the case for some network file systems.
     Unsupported,
 }
 

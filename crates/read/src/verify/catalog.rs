@@ -58,7 +58,7 @@ pub enum ArchiveBase<'a> {
     Good(&'a ListedArchive),
     /// A full archive that is damaged or unusable.
     Damaged(&'a ArchiveName),
-    /// The catalog does not have the full archive.
+    /// The catalog does not contain the full archive.
     Missing,
 }
 

@@ -127,7 +127,8 @@ fn plan_storages(
     })
 }
 
-/// Limit on the number of slots that are reported as missing, however many a hostile bank file names.
+/// Limit on the missing slots that are remembered, because a hostile bank file may name any number. Slots
+/// beyond the limit are not reported.
 const MISSING_MAX: usize = 5_000_000;
 
 fn judge_storages_list(snapshot: &BankSnapshot, failures: &Failures) -> Result<()> {

@@ -12,7 +12,7 @@ use crate::{
     SeenSlots, StateBuilder, StatePart, Task,
 };
 
-/// An archive or a ledger that has been read and judged. Only the check of the state is still missing.
+/// An archive or a ledger that has been read and judged by itself. Pair and state are judged later.
 pub struct JudgedPart {
     pub facts: StatePart,
     pub storages: StorageReader,

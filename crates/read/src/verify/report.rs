@@ -42,7 +42,7 @@ pub struct VerifyReport {
     pub roots: Vec<Option<ArchiveRoot>>,
     /// Slot of the state, from the bank file; `None` if that could not be read.
     pub slot: Option<u64>,
-    /// Slot of the full archive, for an incremental one.
+    /// Slot of the full archive on which an incremental archive builds; `None` for any other input.
     pub base_slot: Option<u64>,
     /// Snapshot hash of the state, from the bank file.
     pub hash: Option<Hash>,
