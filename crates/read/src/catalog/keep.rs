@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use derive_setters::Setters;
 
-/// Limits that decide which archives are kept. By default, as many newest ones as validators keep.
+/// Limits that decide which archives are kept. By default, as many of the newest as validators keep.
 #[derive(Clone, Copy, Debug, Setters)]
 #[non_exhaustive]
 pub struct Keep {
