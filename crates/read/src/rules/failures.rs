@@ -1,7 +1,7 @@
-//! Collects violations of rules, each with its place in the archive or ledger.
+//! Collects failures, which are broken rules, each with its place in the archive or ledger.
 //!
-//! `verify` collects all violations. `restore` and `recompress` stop at the first one that would make
-//! their result worthless. [`Failures`] serves both.
+//! `verify` collects all failures. `restore` and `recompress` stop at the first failure that would make their
+//! result worthless. [`Failures`] serves both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -60,18 +60,18 @@ impl FailurePlace {
     }
 }
 
-/// A violation of a rule: its description, its place, and advice.
+/// A broken rule of an archive or ledger: its description, its place, and advice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct Failure {
-    /// Check that found the violation.
+    /// Check that found the failure.
     pub check: Check,
     /// Rule that is broken.
     pub rule: Rule,
-    /// Description of the violation, without place or values.
+    /// Description of the failure, without place or values.
     pub message: String,
-    /// Place of the violation, as far as it is known.
+    /// Place of the failure, as far as it is known.
     #[serde(flatten)]
     pub place: FailurePlace,
     /// Expected value; `None` if the message implies it.

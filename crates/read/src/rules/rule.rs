@@ -154,7 +154,7 @@ macro_rules! rules {
         #[serde(rename_all = "kebab-case")]
         #[non_exhaustive]
         pub enum Rule {
-            $(#[doc = concat!("Violation: ", $description, ".")] $rule,)*
+            $(#[doc = concat!("Failure: ", $description, ".")] $rule,)*
         }
 
         impl Rule {
@@ -182,8 +182,8 @@ enum Severity {
     Broken,
     /// The rule concerns only packing or naming, which unpacking corrects; the contents are valid.
     Packing,
-    /// Archives or ledgers of a version of Agave normally break the rule. A violation matters only to clients
-    /// that refuse it.
+    /// Archives or ledgers of a version of Agave normally break the rule. This matters only for clients that
+    /// refuse the archive.
     VersionSpecific,
     /// Like `VersionSpecific`, for archives of Firedancer. No version of Agave loads such an archive.
     FiredancerSpecific,
@@ -198,8 +198,7 @@ struct RuleRow {
     description: &'static str,
 }
 
-// Each row: rule, check, severity, clients that refuse the archive, remedy, evidence, description of a
-// violation.
+// Each row: rule, check, severity, clients that refuse the archive, remedy, evidence, description of a failure.
 rules! {
     FrameDamaged, Frames, Broken, ALL, DOWNLOAD, SEEN, "a frame does not decode";
     CutOff, Frames, Broken, ALL, DOWNLOAD, SEEN, "the archive is truncated";
@@ -345,8 +344,8 @@ impl Rule {
         !self.row().refused_by.contains(&client)
     }
 
-    /// True if archives or ledgers of Firedancer or of a version of Agave normally break the rule. A
-    /// violation then matters only to clients that refuse it.
+    /// True if archives or ledgers of Firedancer or of a version of Agave normally break the rule. This then
+    /// matters only for clients that refuse the archive.
     pub fn is_version_specific(self) -> bool {
         matches!(self.row().severity, Severity::VersionSpecific | Severity::FiredancerSpecific)
     }
