@@ -75,7 +75,7 @@ const STRICTER_THAN_FIREDANCER: &[(&str, &str)] = &[
     ("name: an id of 2^64 - 1", "not one of a snapshot"),
     ("end: 1536 zeros", "it loads up to 20 blocks"),
     ("end: 10240 zeros", "it loads up to 20 blocks"),
-    ("records: a record twice", "it loads that"),
+    ("records: a record twice", "it loads the archive"),
 ];
 
 const NO_WRITER: &str = "no writer breaks it, and no hash covers it, so a forger could change other things unnoticed";
