@@ -49,13 +49,7 @@ pub trait Destination {
     }
 
     /// Begins an archive of at most about `bytes_max` bytes. A store needs the archive's name now.
-    fn begin(
-        &mut self,
-        _name: Option<&ArchiveName>,
-        _bytes_max: u64,
-        _hint: IoHint,
-        _progress: &dyn Progress,
-    ) -> Result<()> {
+    fn begin(&mut self, _name: Option<&ArchiveName>, _bytes_max: u64, _: IoHint, _: &dyn Progress) -> Result<()> {
         Ok(())
     }
 
@@ -126,13 +120,7 @@ impl Destination for DirSink {
         Ok(())
     }
 
-    fn begin(
-        &mut self,
-        name: Option<&ArchiveName>,
-        _bytes_max: u64,
-        hint: IoHint,
-        _progress: &dyn Progress,
-    ) -> Result<()> {
+    fn begin(&mut self, name: Option<&ArchiveName>, _: u64, hint: IoHint, _: &dyn Progress) -> Result<()> {
         // Several runs may replace the same archive at once: the last one to finish wins.
         let file = match name {
             Some(name) if !self.replace => {
@@ -231,13 +219,7 @@ impl Destination for StoreSink<'_> {
         Ok(objects.iter().filter_map(|object| ArchiveName::parse(&object.name)).collect())
     }
 
-    fn begin(
-        &mut self,
-        name: Option<&ArchiveName>,
-        bytes_max: u64,
-        _hint: IoHint,
-        progress: &dyn Progress,
-    ) -> Result<()> {
+    fn begin(&mut self, name: Option<&ArchiveName>, bytes_max: u64, _: IoHint, progress: &dyn Progress) -> Result<()> {
         let Some(name) = name else {
             return Err(Error::usage("an archive from a stream has no name, and a store needs the name first")
                 .with_hint("use a file instead, or write into a directory"));
