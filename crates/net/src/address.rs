@@ -2,7 +2,8 @@
 //!
 //! Every block in the IANA registries of special-purpose addresses (RFC 6890 and its updates) counts
 //! as private, including the few that are globally reachable (AS112, AMT), because no archive server
-//! is there. If an IPv6 address contains an IPv4 address, that IPv4 address decides.
+//! is there. The exceptions are mapped, translated and 6to4 IPv6 addresses: these are as public as the
+//! IPv4 address that they contain.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -50,8 +51,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             is_public_v4(v4(high, low))
         }
-        // Protocols (Teredo, benchmarks, ORCHID), documentation.
-        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
+        // Protocols (Teredo, benchmarks, ORCHID), documentation, AS112, documentation.
+        [0x2001, ..0x200 | 0xdb8, ..] | [0x2620, 0x4f, 0x8000, ..] | [0x3fff, ..0x1000, ..] => false,
         // Only 2000::/3 is global unicast; loopback, unique local, link-local, site-local,
         // multicast and all others are not.
         [first, ..] => first & 0xe000 == 0x2000,
@@ -110,6 +111,7 @@ mod tests {
             "::7f00:1",
             "64:ff9b:1::1",
             "100::1",
+            "2620:4f:8000::1",
             "3fff::1",
         ] {
             assert!(!is_public_text(text), "{text}");
