@@ -161,7 +161,10 @@ impl Asker<'_> {
         if answer.is_ok() && source.url().is_some() {
             self.has_offers.store(true, Ordering::Relaxed);
         }
-        answer.map_err(|error| describe_failure(&error))
+        answer.map_err(|error| match error.kind() {
+            ErrorKind::Interrupted => "did not answer in time".to_string(),
+            _ => error.to_string(),
+        })
     }
 }
 
@@ -196,14 +199,4 @@ pub fn ask_patiently(
 
 fn is_busy(error: &NetError) -> bool {
     error.is_retryable() && matches!(error.kind(), NetErrorKind::Status(_))
-}
-
-/// Returns the reason why a source has no offers, with the hint if the server's certificate is not
-/// valid.
-fn describe_failure(error: &Error) -> String {
-    match (NetError::find_in(error).map(NetError::kind), error.hint()) {
-        _ if error.kind() == ErrorKind::Interrupted => "did not answer in time".to_string(),
-        (Some(NetErrorKind::Tls), Some(hint)) if !hint.contains("--") => format!("{error} ({hint})"),
-        _ => error.to_string(),
-    }
 }
