@@ -406,6 +406,25 @@ mod tests {
 
     #[test]
     fn private_addresses_of_hosts_are_left_out() {
+    /// Resolver that never answers.
+    struct HangingResolver;
+
+    impl Resolve for HangingResolver {
+        fn resolve(&self, _: Name) -> Resolving {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// `slotpress-stores` relies on this: a request to a store that was never reached is not repeated.
+    #[test]
+    fn a_connection_that_takes_too_long_is_a_connection_error() {
+        let options = ClientOptions::default().connect_timeout(Duration::from_millis(10));
+        let client = Client::with_resolver(&options, &|_| Arc::new(HangingResolver)).expect("a client");
+        let url = Url::parse("http://mirror.example/").expect("a URL");
+        let error = client.head(&url, &NoProgress).expect_err("no connection");
+        assert_eq!(error.kind(), NetErrorKind::Connect, "{error}");
+    }
+
         let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
             texts.iter().map(|text| SocketAddr::new(text.parse().expect("an address"), 0)).collect()
         };

@@ -12,6 +12,7 @@ use super::{Url, show_url};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetErrorKind {
+    /// The server was reached, but did not send enough in time.
     Timeout,
     /// No connection: the name is not found, nothing listens, or the network is down.
     Connect,
@@ -126,16 +127,20 @@ impl NetError {
             let why = "the answer is not HTTP: if the server speaks TLS, use https:// in its URL";
             return Self::bad_answer(url, why);
         }
+        if error.is_connect() {
+            let why = match (error.is_timeout(), is_https) {
+                (true, true) => "no connection in time; if the server does not speak TLS, use http:// in its URL",
+                (true, false) => "no connection in time",
+                (false, _) => &format!("cannot connect: {why}"),
+            };
+            return Self::new(NetErrorKind::Connect, url, why);
+        }
+        // The system gave up on an established connection, because the server acknowledged nothing.
         if error.is_timeout() {
-            let hint = if is_https { "; if the server does not speak TLS, use http:// in its URL" } else { "" };
-            let why = format!("no connection in time{hint}");
             return Self::new(NetErrorKind::Timeout, url, why);
         }
-        if error.is_connect() {
-            return Self::new(NetErrorKind::Connect, url, format!("cannot connect: {why}"));
-        }
-        // The server closed the connection before it answered. This is normal for a connection that is
-        // used again after an earlier request.
+        // The server closed the connection before it answered. This is normal for a connection that was
+        // idle after an earlier request.
         if causes.iter().any(|cause| is_closed_connection(*cause)) {
             let why = format!("closed without an answer: {why}");
             return Self::new(NetErrorKind::Connect, url, why);

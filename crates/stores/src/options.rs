@@ -17,8 +17,8 @@ pub struct StoreOptions {
     /// Time without success after which requests to a failing store are not repeated. Default: 10 minutes,
     /// longer than it takes to move a service to another machine.
     pub give_up_after: Duration,
-    /// Retries even if the store has never answered, as a service should. Default: false, because a wrong
-    /// endpoint should fail at once.
+    /// Repeats requests even if the store has never been reached, as a long-running service should. Default: false,
+    /// because a wrong endpoint should fail at once.
     pub wait_for_first: bool,
 }
 

@@ -76,11 +76,11 @@ impl BucketPrefix {
     /// Records whether the store has answered a request. Returns true if a failed request may be repeated:
     /// the store has answered before, or the options say to wait for it.
     pub fn record_attempt(&self, error: Option<&NetError>) -> bool {
-        let has_answered = &self.bucket.has_answered;
+        let was_reached = &self.bucket.was_reached;
         if error.is_none_or(|error| error.kind() != NetErrorKind::Connect) {
-            has_answered.store(true, Relaxed);
+            was_reached.store(true, Relaxed);
         }
-        self.options.wait_for_first || has_answered.load(Relaxed)
+        self.options.wait_for_first || was_reached.load(Relaxed)
     }
 
     pub fn url_of(&self, name: &str) -> Url {

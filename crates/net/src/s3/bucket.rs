@@ -37,8 +37,8 @@ const SIGNATURE_VALIDITY: Duration = Duration::from_secs(900);
 pub struct Bucket {
     s3: AmazonS3,
     is_anonymous: bool,
-    /// True once the endpoint has answered a request.
-    pub has_answered: AtomicBool,
+    /// True once a connection to the endpoint has succeeded.
+    pub was_reached: AtomicBool,
 }
 
 impl fmt::Debug for Bucket {
@@ -78,8 +78,9 @@ impl Bucket {
         if let Some(region) = region {
             builder = builder.with_region(region);
         }
-        let s3 = builder.build().map_err(|error| Error::usage(format!("cannot prepare for s3://{name}: {error}")))?;
-        Ok(Self { s3, is_anonymous: options.anonymous, has_answered: AtomicBool::new(false) })
+        let s3 =
+            builder.build().map_err(|error| Error::usage(format!("cannot set up requests to s3://{name}: {error}")))?;
+        Ok(Self { s3, is_anonymous: options.anonymous, was_reached: AtomicBool::new(false) })
     }
 
     pub async fn sign_url(&self, method: &Method, url: &Url) -> NetResult<Url> {
