@@ -130,7 +130,7 @@ fn an_expected_state_is_compared_with_names_first() {
     for flags in [["--expect-slot", "41"], ["--expect-hash", other_hash]] {
         let output = run_to_json(&[&["bootstrap", &server.url(""), "--ledger", text(&ledger)], &flags[..]].concat());
         assert_eq!(output.code, Some(3), "{output:?}");
-        assert!(output.stderr.contains("no source has the state of"), "{output:?}");
+        assert!(output.stderr.contains("no source has the state with"), "{output:?}");
     }
     assert!(!server.requests().iter().any(is_download), "nothing is fetched");
     let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-slot", "26"]);

@@ -28,7 +28,7 @@ fn download_error(remotes: Vec<Remote>, max_bytes: u64) -> Error {
 #[test]
 fn a_download_without_servers_is_a_network_error() {
     let error = download_error(Vec::new(), u64::MAX);
-    assert_eq!(error.to_string(), format!("{FULL_26}: no server is known that has it"));
+    assert_eq!(error.to_string(), format!("{FULL_26}: no known server has it"));
     // The kind tells the caller to try another source.
     assert_eq!((error.kind(), error.hint()), (ErrorKind::Network, Some(hint::USE_FIND)));
 }

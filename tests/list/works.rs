@@ -118,7 +118,7 @@ fn find_and_fetch_use_the_list_of_a_server() {
     let other = root.replace(|digit: char| digit != 'f', "f");
     let output = fetch(&other).failure().code(3).get_output().clone();
     // Archives whose root is unknown may have this root.
-    assert!(String::from_utf8_lossy(&output.stderr).contains("not the archive of root"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not the archive with root"));
     assert!(!out.path().join(FULL_3500).exists());
     fetch(root).success();
     assert_eq!(file_names(out.path()), [FULL_3500]);

@@ -264,7 +264,7 @@ fn missing_and_wrong_credentials_are_errors_with_a_hint() {
         (&[("AWS_PROFILE", "fails")][..], "credential_process failed"),
         (&[("AWS_PROFILE", "none")], "no credentials"),
         (&[], "no credentials"),
-        (&[("AWS_PROFILE", "misspelt")], "a profile that no file has"),
+        (&[("AWS_PROFILE", "misspelt")], "no file has that profile"),
         (&[("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", "wrong")], "the server answers"),
     ] {
         let refused = profiles.list(settings, &[]);

@@ -26,11 +26,11 @@ use super::address::is_public;
 use super::redirect::{Reach, Scope};
 use super::{ClientOptions, NetError, NetErrorKind, Url, show_url};
 
-/// Number of threads for transfers and TLS handshakes. More do not help: callers process the bytes
-/// on threads of their own.
+/// Number of threads for transfers and TLS handshakes. More threads would not help, because callers
+/// process the bytes on their own threads.
 const THREADS: usize = 2;
 
-/// Limit on the threads that look up names. Each is blocked as long as a lookup takes.
+/// Limit on the threads that look up names. Each lookup blocks one of them.
 const LOOKUP_THREADS_MAX: usize = 32;
 
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -42,7 +42,8 @@ const HEADERS_MAX: usize = 64;
 
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
-/// Limit on the size of a certificate file. All certificates of a system take less than 1 MiB.
+/// Limit on the size of a certificate file. Even the file with all authorities that a system trusts has
+/// less than 1 MiB.
 const CA_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Makes requests to servers. Clones share threads, connections and the rate limit.
@@ -63,7 +64,7 @@ pub(super) struct Inner {
     start: Instant,
     http_anywhere: reqwest::Client,
     http_public: reqwest::Client,
-    /// `None` only while the client is dropped.
+    /// `None` only while the client is being dropped.
     runtime: Option<Runtime>,
 }
 
@@ -125,15 +126,15 @@ impl Client {
 // Only the crates of the workspace use these functions.
 #[doc(hidden)]
 impl Client {
-    /// Returns the same client for URLs that others named (peers, listings). They must have public
-    /// addresses, unless the options allow private ones.
+    /// Returns the same client for URLs that the operator did not name (of peers, for example). These URLs
+    /// must have public addresses, unless the options allow private ones.
     #[must_use]
     pub fn for_untrusted_urls(&self) -> Self {
         Self { trusts_urls: false, ..self.clone() }
     }
 
-    /// Returns the HTTP client for requests that callers make themselves. Its requests may reach any
-    /// address, and follow no redirects.
+    /// Returns the HTTP client for requests that callers make themselves. It may connect to any address,
+    /// and does not follow redirects.
     pub fn http_client(&self) -> &reqwest::Client {
         self.inner.http_client(Reach::Anywhere)
     }
@@ -172,7 +173,8 @@ impl Client {
             return Err(NetError::interrupted());
         }
         runtime.handle().block_on(async {
-            // A transfer waits here for each of its pieces. No timer runs for a piece that has arrived.
+            // A transfer calls this function for each piece of its body. If the piece has already arrived,
+            // the timer is not polled.
             let mut ticks = interval(STOP_CHECK_INTERVAL);
             ticks.reset();
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -193,7 +195,7 @@ impl Client {
 }
 
 impl Inner {
-    /// Counts bytes against the rate limit. Returns the time to wait before the next ones.
+    /// Counts bytes against the rate limit. Returns the time to wait before receiving more.
     pub(super) fn count_against_rate(&self, bytes: u64) -> Duration {
         match &self.token_bucket {
             Some(bucket) => bucket.lock().take(self.start.elapsed(), bytes),
@@ -242,15 +244,15 @@ fn build_http_client(
     if http_client.is_err() {
         http_client = builder().tls_certs_only(certificates.iter().cloned()).build();
     }
-    http_client.map_err(|error| Error::failed(format!("cannot prepare for the network: {}", error.without_url())))
+    http_client.map_err(|error| Error::failed(format!("cannot set up the HTTP client: {}", error.without_url())))
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
     let pem = read_at_most(File::open(path).or_path("open", path)?, CA_FILE_BYTES_MAX + 1, path)?;
     let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
     if certificates.is_empty() || pem.len() as u64 > CA_FILE_BYTES_MAX {
-        return Err(Error::usage(format!("{} has no certificates", path.escaped())).with_hint(
-            "it must hold certificates of authorities in PEM (-----BEGIN CERTIFICATE-----), at most 8 MiB",
+        return Err(Error::usage(format!("{} is not a certificate file", path.escaped())).with_hint(
+            "it must contain certificates of authorities in PEM (-----BEGIN CERTIFICATE-----), at most 8 MiB",
         ));
     }
     Ok(certificates)
@@ -277,8 +279,8 @@ fn proxy_hosts(options: &ClientOptions) -> BTreeSet<String> {
     hosts
 }
 
-/// Looks up names, and removes addresses to which a connection is not allowed. Connections use the
-/// returned addresses, so a second lookup cannot lead elsewhere.
+/// Looks up names, and removes addresses to which connections are not allowed. Connections use the
+/// returned addresses, so no second lookup can lead elsewhere.
 #[derive(Debug)]
 struct Resolver {
     reach: Reach,
@@ -404,8 +406,6 @@ mod tests {
         assert_eq!(error.kind().exit_code(), 4, "{error}");
     }
 
-    #[test]
-    fn private_addresses_of_hosts_are_left_out() {
     /// Resolver that never answers.
     struct HangingResolver;
 
@@ -425,6 +425,8 @@ mod tests {
         assert_eq!(error.kind(), NetErrorKind::Connect, "{error}");
     }
 
+    #[test]
+    fn private_addresses_of_hosts_are_left_out() {
         let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
             texts.iter().map(|text| SocketAddr::new(text.parse().expect("an address"), 0)).collect()
         };

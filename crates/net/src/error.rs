@@ -19,7 +19,7 @@ pub enum NetErrorKind {
     Status(u16),
     /// The server no longer has the file, or never had it (404, 410).
     Gone,
-    /// The file on the server is no longer the described one.
+    /// The file on the server is no longer the one that an earlier response described.
     Changed,
     /// The server announced ranges, but does not send them.
     NoRanges,
@@ -28,14 +28,14 @@ pub enum NetErrorKind {
     },
     /// The server sends more bytes than it stated, or than are allowed.
     TooLong,
-    /// The response makes no sense, or breaks the protocol.
+    /// The response breaks the protocol, or does not fit the request.
     BadAnswer,
-    /// An address must not be reached, a redirect must not be followed, or a store refuses the request
-    /// and would refuse it again.
+    /// This client does not make the request (a private address, a redirect from `https`, a wrong clock),
+    /// or a store refuses it and would refuse it again.
     Forbidden,
     /// The credentials are missing, unknown to the store, or not sufficient for the request.
     Denied,
-    /// A store accepts no more bytes: a quota is used up, or its disks are full.
+    /// A store accepts no more bytes, because a quota is used up or its disks are full.
     Full,
     /// The TLS handshake failed, for example because the server's certificate is not trusted.
     Tls,
@@ -154,7 +154,7 @@ impl NetError {
         Self::new(NetErrorKind::Truncated { received_bytes }, url, why)
     }
 
-    /// Returns the network error that caused an error of the library; `None` if it had another cause.
+    /// Returns the network error that caused an error of the library, if there is one.
     pub fn find_in(error: &Error) -> Option<&Self> {
         error.cause().and_then(|cause| cause.downcast_ref())
     }
@@ -163,7 +163,7 @@ impl NetError {
         self.kind
     }
 
-    /// Returns the time that the server asks to wait before the next attempt: at most two minutes.
+    /// Returns the pause that the server asks for before the next attempt, at most two minutes.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -204,12 +204,12 @@ impl From<NetError> for Error {
     }
 }
 
-/// Explains two faults of certificates for which rustls has only technical terms.
+/// Explains two faults of certificates that rustls describes only in technical terms.
 fn reword_tls_fault(why: &str) -> &str {
     if why.contains("CaUsedAsEndEntity") {
         "the server uses a CA's own certificate: make one for the server, and sign it with that CA's key"
     } else if why.contains("UnknownIssuer") {
-        "the issuer of its certificate is not known here"
+        "this machine does not trust the issuer of its certificate"
     } else {
         why
     }

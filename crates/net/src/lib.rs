@@ -43,22 +43,21 @@ pub mod url_source;
 pub use client::Client;
 pub use error::{NetError, NetErrorKind};
 pub use fetch::{
-    BytesFromServer, Download, DownloadFault, FetchLimits, Fetched, PartialFile, STREAMS_DEFAULT, STREAMS_MAX,
-    accept_file, remove_leftover_journal,
+    Download, DownloadFault, FetchLimits, Fetched, PartialFile, STREAMS_DEFAULT, STREAMS_MAX, accept_file,
+    remove_leftover_journal,
 };
-pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MaxAge, ask_patiently};
+pub use find::{Candidate, Cluster, FindOptions, FindReport, MaxAge, ask_patiently};
 pub use options::ClientOptions;
 pub use remote::{Remote, origin_of};
 pub use reqwest::{self, Url};
 pub use servers::{Offer, OfferPlace, SourceLocation, join_name};
 use slotpress_base::{Error, Result, one_line};
-pub use stores::SCHEME;
 pub use stream_source::StreamSource;
 pub use transfer::Body;
 pub use url_source::{UrlSource, open_archive_at_url};
 
 /// Formats a URL for messages, JSON and journals: without user, password, query and fragment. The
-/// query of a signed URL is a key.
+/// query of a signed URL is a secret, because it grants access.
 pub fn show_url(url: &Url) -> String {
     let mut url = url.clone();
     // These fail only for URLs that cannot have a user.
@@ -91,7 +90,7 @@ pub fn url_of_host(text: &str) -> Option<String> {
 /// Parses a URL that the operator passed.
 ///
 /// # Errors
-/// The text is not a URL, or its scheme is not supported.
+/// The text is not a URL, lacks a host, or has a scheme that is not supported.
 pub fn parse_url(text: &str) -> Result<Url> {
     if !text.contains("://") {
         let hint = url_of_host(text).unwrap_or_else(|| "http://HOST:PORT".to_string());

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use derive_setters::Setters;
 
-/// Minimum transfer rate. A slower connection fails like a silent one, and a download gives up on a
-/// server that is slower for two minutes. At this rate an archive of 1 GiB would take 12 days: a
-/// validator's line is faster, even if 64 connections share it.
+/// Minimum transfer rate. A slower connection fails as a silent one does, and a download gives up on a
+/// server that is slower for two minutes. At this rate, 1 GiB would take 12 days. Even if 64 connections
+/// share a validator's line, each is faster.
 pub const BYTES_PER_SECOND_MIN: u64 = 1024;
 
 /// Timeouts, certificates, proxy and limits of a client. The defaults suit servers on other
@@ -19,19 +19,19 @@ pub const BYTES_PER_SECOND_MIN: u64 = 1024;
 pub struct ClientOptions {
     /// Time limit for a connection, including name lookup and TLS handshake. Default: 10 seconds.
     pub connect_timeout: Duration,
-    /// Time limit for the headers of a response, including the connection. Default: 15 seconds.
+    /// Time limit for the headers of a response, including the time to connect. Default: 15 seconds.
     pub head_timeout: Duration,
-    /// Time after which a transfer fails if it receives no byte, or less than 1 KiB/s. A whole transfer
-    /// has no time limit. Default: 20 seconds.
+    /// Time after which a transfer fails if it receives no bytes, or less than 1 KiB/s. A transfer as a
+    /// whole has no time limit. Default: 20 seconds.
     pub read_timeout: Duration,
     /// Time limit for a whole small document or RPC response. Default: 60 seconds.
     pub document_timeout: Duration,
-    /// PEM file with certificates of authorities to trust in addition to the system's. Default:
+    /// PEM file with certificates of authorities that are trusted in addition to the system's. Default:
     /// none.
     #[setters(into, strip_option)]
     pub ca_file: Option<PathBuf>,
-    /// URL of a proxy for all requests. Default: the proxies that `HTTPS_PROXY`, `HTTP_PROXY`,
-    /// `ALL_PROXY` and `NO_PROXY` set.
+    /// URL of a proxy for all requests. Default: the proxies that `HTTPS_PROXY`, `HTTP_PROXY` and
+    /// `ALL_PROXY` name, except for hosts in `NO_PROXY`.
     #[setters(into, strip_option)]
     pub proxy: Option<String>,
     /// Options for `s3://` URLs; `None` refuses them.

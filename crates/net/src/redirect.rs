@@ -1,7 +1,7 @@
 //! Decides whether a redirect is followed. Pure.
 //!
 //! - Redirects from `https` to `http`, and to other schemes, are never followed.
-//! - A literal address must be public. The addresses of names are checked when the names are resolved
+//! - A literal address must be public. The addresses of a host name are checked when it is resolved
 //!   ([`Reach`]).
 //! - The host and port that the operator named may have a private address. Redirects to other private
 //!   addresses (for example through a tunnel on this machine) are followed only with
@@ -17,7 +17,7 @@ use super::{NetError, Url};
 
 pub const REDIRECTS_MAX: usize = 4;
 
-/// Limit on the length of `Location` in bytes: signed URLs take up to 2 KiB.
+/// Limit on the length of `Location` in bytes. Signed URLs have up to 2 KiB.
 const LOCATION_BYTES_MAX: usize = 16 * 1024;
 
 /// Addresses to which a host may resolve.

@@ -1,4 +1,4 @@
-//! Requests the facts of a server's file: size, name, version.
+//! Requests the size, name and version of a file on a server.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,10 +20,10 @@ const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 /// Limit on the length of an ETag in bytes. Longer ones are ignored.
 const ETAG_BYTES_MAX: usize = 1024;
 
-/// Limit on the length of `Last-Modified` in bytes. The standard's form takes 29.
+/// Limit on the length of `Last-Modified` in bytes. The standard's format has 29.
 const TIME_BYTES_MAX: usize = 64;
 
-/// A file on a server, and what the server tells about it.
+/// A file on a server, and what the server says about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// URL of the file after all redirects.
@@ -41,7 +41,7 @@ pub struct Remote {
 }
 
 pub fn origin_of(url: &Url) -> String {
-    // URLs of stores have no origin by the URL standard.
+    // By the URL standard, the URL of a store does not have an origin.
     match url.origin() {
         origin if origin.is_tuple() => origin.ascii_serialization(),
         _ => show_url(&url.join("/").unwrap_or_else(|_| url.clone())),
@@ -49,7 +49,7 @@ pub fn origin_of(url: &Url) -> String {
 }
 
 impl Remote {
-    /// Creates the description of a file of which only the URL is known.
+    /// Describes a file when only its URL is known.
     pub fn from_url(url: &Url) -> Self {
         Self {
             url: url.clone(),
@@ -63,7 +63,7 @@ impl Remote {
     }
 
     /// True if the file is certainly unchanged: the server sends an ETag or a modification time, and all
-    /// facts are equal.
+    /// fields are equal.
     pub fn is_unchanged_since(&self, before: &Self) -> bool {
         (before.etag.is_some() || before.last_modified.is_some()) && self == before
     }
@@ -72,7 +72,8 @@ impl Remote {
         origin_of(&self.url)
     }
 
-    /// Returns the time of the last modification; `None` if the server sends none, or an implausible one.
+    /// Returns the time of the last modification, at most now; `None` if the server sends none, or one that
+    /// is invalid or implausible.
     pub fn modified_time(&self) -> Option<SystemTime> {
         let modified = httpdate::parse_http_date(self.last_modified.as_ref()?).ok()?;
         let now = clock::now();
@@ -80,8 +81,8 @@ impl Remote {
         is_plausible.then_some(modified.min(now))
     }
 
-    /// Parses the last segment of the URL's path. Returns `None` if it is not the name of an archive; such
-    /// names need no percent-encoding.
+    /// Parses the last segment of the URL's path, or of the requested URL's if that is empty. Returns `None`
+    /// if the segment is not an archive name. Archive names need no percent-encoding.
     pub fn archive_name(&self) -> Option<ArchiveName> {
         let segment = |url: &Url| url.path_segments()?.next_back().filter(|text| !text.is_empty()).map(str::to_string);
         ArchiveName::parse(&segment(&self.url).or_else(|| segment(&self.requested_url))?)
@@ -93,7 +94,7 @@ impl Client {
     /// support `HEAD`, requests the file's first byte instead.
     ///
     /// # Errors
-    /// The server does not answer, its status is not success, or a redirect is not followed.
+    /// The server does not answer, its response is invalid or not a success, or a redirect is not followed.
     #[doc(hidden)]
     pub fn head(&self, url: &Url, progress: &dyn Progress) -> Result<Remote, NetError> {
         self.block_on(progress, async {

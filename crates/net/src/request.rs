@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::redirect::{REDIRECTS_MAX, Scope, resolve_redirect};
 use super::{Client, NetError, NetErrorKind, Url, stores};
 
-/// A request that is sent to a URL, and to each URL to which that redirects.
+/// A request that is sent to a URL, and to each URL to which a server redirects it.
 pub struct RequestTemplate<'a> {
     pub method: Method,
     pub headers: HeaderMap,
@@ -44,7 +44,7 @@ pub async fn send(
 ) -> Result<(Response, Url), NetError> {
     let mut url = first_url.clone();
     for _ in 0..=REDIRECTS_MAX {
-        // Each request is signed again, since downloads may take longer than a signature is valid.
+        // Each request is signed anew, because a download may outlast the validity of a signature.
         let (signed_url, http_client) = match url.scheme() {
             stores::SCHEME => (client.sign_url(&template.method, &url).await?, client.http_client()),
             _ => (url.clone(), client.inner.http_client(scope.reach(&url)?)),

@@ -15,10 +15,10 @@ use super::options::BYTES_PER_SECOND_MIN;
 /// with each failure.
 const FIRST_PAUSE_DIVISOR: u32 = 240;
 
-/// The longest pause is `give_up_after` divided by this. A server may ask for a longer pause.
+/// The longest pause is `give_up_after` divided by this, unless a server asks for a longer one.
 const LONGEST_PAUSE_DIVISOR: u32 = 4;
 
-/// Failures of one server since it last sent useful bytes.
+/// Failures of one server since it last sent enough useful bytes.
 #[derive(Debug)]
 pub struct Retries {
     give_up_after: Duration,
@@ -44,8 +44,8 @@ impl Retries {
         *self.failures.lock() = Failures::default();
     }
 
-    /// Records a failed request. Warns the operator of the second failure in a row. Returns true if
-    /// the server may be asked again, after a [pause](Self::pause).
+    /// Records a failed request. Warns the operator at the second failure in a row. Returns true if the
+    /// server may be asked again, after a [pause](Self::pause).
     pub fn record_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
         self.record_failure_at(Instant::now(), error, progress)
     }
@@ -105,7 +105,7 @@ impl Retries {
     /// too long. `progress` interrupts only pauses: without a pause, the request is always made once.
     ///
     /// # Errors
-    /// The last failure, or an interrupted pause.
+    /// The last failure, or an interruption during a pause.
     pub fn run<T>(&self, progress: &dyn Progress, mut request: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let pause = self.pause();

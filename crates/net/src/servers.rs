@@ -23,8 +23,8 @@ use slotpress_read::{Catalog, LocalFile, REMOTE_DIR, Source, parse_list};
 
 use super::{Client, NetError, NetErrorKind, Remote, Url, parse_url, show_url, stores, url_of_host};
 
-/// Limit on the size of a list in bytes: enough for tens of thousands of names, or a few thousand
-/// of archives with all fields.
+/// Limit on the size of a list in bytes: enough for tens of thousands of names, or for a few thousand
+/// archives with all their fields.
 const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Limit on the archives taken from one listing: the newest.
@@ -41,8 +41,8 @@ const INCREMENTALS_PER_BASE_MAX: usize = 2;
 /// them. The limit covers a month if a mirror rebases onto one more full archive every day.
 const BASES_MAX: usize = 32;
 
-/// A source of archives, parsed from a URL or from a path that exists. A URL whose last part contains
-/// `.tar` is one archive.
+/// A source of archives, parsed from a URL or from a path that exists. A URL whose last path segment
+/// contains `.tar` is one archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum SourceLocation {
@@ -69,7 +69,7 @@ impl SourceLocation {
         }
     }
 
-    /// Returns the URL of the source; `None` for local ones.
+    /// Returns the URL of the source; `None` for a local source.
     pub fn url(&self) -> Option<&Url> {
         match self {
             Self::Server(url) | Self::ArchiveUrl(url) => Some(url),
@@ -130,13 +130,13 @@ pub struct Offer {
     pub source: String,
     /// Length in bytes; `None` if the server does not state it.
     pub file_bytes: Option<u64>,
-    /// Root of the frame hashes according to a list, unproven.
+    /// Root of the frame hashes, as a list claims it. Nothing proves it.
     pub root: Option<ArchiveRoot>,
     /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or
     /// the local file system. It says nothing about the state's age, since a copy has a new time.
     pub modified: Option<SystemTime>,
-    /// Time of the newest blockhash in its bank file, if known: from a server's list, or from the
-    /// bank file.
+    /// Time of the newest blockhash in its bank file, if known: from a server's list, or from the bank file
+    /// itself.
     pub bank_time: Option<SystemTime>,
     #[doc(hidden)]
     pub slot_time: Option<SlotTime>,
@@ -172,7 +172,7 @@ impl Offer {
         matches!(self.place, OfferPlace::Local(_))
     }
 
-    /// Returns the archive as the only one of a source.
+    /// Returns a source that has only this archive.
     pub fn as_source(&self) -> SourceLocation {
         match &self.place {
             OfferPlace::Remote(remote) => SourceLocation::ArchiveUrl(remote.url.clone()),
@@ -180,7 +180,7 @@ impl Offer {
         }
     }
 
-    /// Its URL without secrets, or its path.
+    /// Returns the archive's URL without secrets, or its path.
     pub fn location(&self) -> String {
         match &self.place {
             OfferPlace::Remote(remote) => show_url(&remote.url),
@@ -188,8 +188,8 @@ impl Offer {
         }
     }
 
-    /// Creates an offer of a local file. Returns `None` if the file is not an archive. If the archive is
-    /// damaged, warns and returns `None`.
+    /// Creates an offer of a local file. Returns `None` if the file is not named as an archive or cannot be
+    /// opened. If the archive is damaged, warns and returns `None`.
     fn from_file(path: &Path, progress: &dyn Progress) -> Option<Self> {
         let name = ArchiveName::from_path(path)?;
         let file = LocalFile::open(path).ok()?;
@@ -243,11 +243,11 @@ impl Offer {
 }
 
 impl Client {
-    /// Returns the full and incremental archives that a source offers, newest first. Sends at most
-    /// some dozens of requests.
+    /// Returns the full and incremental archives that a source offers, newest first. Sends at most a few
+    /// dozen requests.
     ///
     /// # Errors
-    /// The source cannot be reached, or has no archive.
+    /// The source cannot be reached or read, or has no archive.
     pub fn list_offers(&self, source: &SourceLocation, progress: &dyn Progress) -> Result<Vec<Offer>> {
         self.list_offers_and_failure(source, progress).map(|(offers, _)| offers)
     }
@@ -291,11 +291,11 @@ impl Client {
         Ok((offers, failure))
     }
 
-    /// Requests the list of the server at `url`, such as `slotpress serve` has. Nothing proves its
-    /// content. Returns `None` if the server answers but has no list.
+    /// Requests the list of the server at `url`, as `slotpress serve` offers it. Nothing proves its content.
+    /// Returns `None` if the server can be reached, but has no valid list or refuses the request.
     ///
     /// # Errors
-    /// The server cannot be reached, or the user asks to stop.
+    /// The server cannot be reached, or `progress` is interrupted.
     #[doc(hidden)]
     pub fn get_list(&self, url: &Url, progress: &dyn Progress) -> Result<Option<Catalog>, NetError> {
         use NetErrorKind::{Connect, Interrupted, Timeout, Tls};
@@ -309,8 +309,8 @@ impl Client {
         }
     }
 
-    /// Returns the archives of a server: the archives in its list, or else the archives to which it
-    /// redirects, or else the archives that its directory page names. Peers are asked only for redirects,
+    /// Returns the archives of a store or a server. A server's archives are those in its list, or else those
+    /// to which it redirects, or else those that its directory page names. Peers are asked only for redirects,
     /// because there are thousands of peers, and hardly any has a list. Sets `failure` to the error of a
     /// server that has a full archive, but failed when it was asked for an incremental one.
     fn ask_server(
@@ -420,7 +420,7 @@ fn is_missing(error: &NetError) -> bool {
     )
 }
 
-/// Returns the URL of a file in a directory. Keeps the query, which may contain a key.
+/// Returns the URL of a file in a directory. Keeps the query, which may contain an access key.
 pub fn join_name(url: &Url, name: &str) -> Url {
     let mut url = url.clone();
     // Fails only for URLs without a host.
@@ -508,6 +508,10 @@ mod tests {
             assert_eq!(names, [incremental.clone(), full.clone()], "{listing}");
         }
         assert!(find_names(b"\xff\xfe<html>").is_empty());
+    }
+
+    #[test]
+    fn names_are_joined_to_the_path_of_a_url() {
         assert_eq!(join_name(&Url::parse("http://h/a/b/?k=1").expect("a URL"), "x").as_str(), "http://h/a/b/x?k=1");
         assert_eq!(join_name(&Url::parse("http://h").expect("a URL"), "x").as_str(), "http://h/x");
     }
@@ -532,7 +536,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn listings_never_panic(listing in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        fn any_listing_is_parsed_without_a_panic(listing in proptest::collection::vec(any::<u8>(), 0..2000)) {
             let _ = find_names(&listing);
         }
     }

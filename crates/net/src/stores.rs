@@ -6,8 +6,8 @@ use super::Url;
 
 pub const SCHEME: &str = "s3";
 
-/// True for the characters that a store's URL may contain. Others are refused, because a key with them
-/// would have several spellings.
+/// True for the characters that a store's URL may contain. All others are refused, because an object key
+/// that contains them could be spelled in several ways.
 fn is_plain(character: char) -> bool {
     character.is_ascii_alphanumeric() || "._-=/+".contains(character)
 }
@@ -23,9 +23,9 @@ pub(super) fn check_url(url: Url) -> Result<Url> {
     if is_bucket && is_key && !has_user && !has_more {
         Ok(url)
     } else {
-        // The message does not repeat the argument: it may contain a key.
+        // The message does not repeat the argument: it may contain credentials.
         Err(Error::usage("an argument is not a store's URL: s3://BUCKET/PREFIX")
-            .with_hint("a prefix has letters, digits and ._-=+/; keys come from the environment, never from a URL"))
+            .with_hint("a prefix consists of letters, digits and ._-=+/; never add credentials"))
     }
 }
 

@@ -13,7 +13,8 @@ use super::retries::Retries;
 use super::url_source::READ_PATIENCE;
 use super::{Body, Client, Remote, show_url};
 
-/// Number of bytes that are kept from the beginning: detecting the compression reads the first bytes twice.
+/// Number of bytes that are kept from the beginning, because they are read once to detect the compression,
+/// and once more to decode them.
 const FRONT_BYTES: u64 = 4096;
 
 /// An archive that is sent over one connection. Bytes can be read only in order.
@@ -39,11 +40,11 @@ struct Transfer {
 }
 
 impl StreamSource {
-    /// Requests a file, and repeats the request until the first bytes have arrived. After `cancel`
-    /// is cancelled, reads fail.
+    /// Requests a file, and repeats the request until the first bytes have arrived. After `cancel` is
+    /// canceled, reads fail.
     ///
     /// # Errors
-    /// The server fails.
+    /// The server has failed for 15 seconds, or in a way that another request would not change.
     pub fn open(client: &Client, remote: Remote, cancel: CancelToken) -> Result<Self> {
         // Counts the request for the description of the file, which the caller made.
         let mut totals = TransferTotals { requests: 1, transferred_bytes: 0 };
@@ -95,7 +96,7 @@ impl Transfer {
         }
     }
 
-    /// Replaces the piece with the next one; `None` at the end.
+    /// Replaces the piece with the next one, which is `None` at the end of the archive.
     fn replace_piece(&mut self, next: Option<Vec<u8>>) {
         self.piece_offset_bytes = self.piece_end();
         self.is_complete = next.is_none();

@@ -23,7 +23,7 @@ pub struct Body {
     response: Response,
     length_bytes: Option<u64>,
     received_bytes: u64,
-    /// Time spent waiting since the transfer was last fast enough, without the time between two calls.
+    /// Time spent waiting since the transfer was last fast enough. The time between two calls does not count.
     recent_wait: Duration,
     /// Number of bytes that arrived during `recent_wait`.
     recent_bytes: u64,
@@ -161,7 +161,7 @@ fn body_from_response(
         let why = "the file on the server has changed";
         return Err(NetError::new(NetErrorKind::Changed, &url, why));
     }
-    // If the response states no length, the length in `remote` is the limit.
+    // If the response states no length, the body must have the length in `remote`.
     let length_bytes = length_bytes.or(remote.length_bytes);
     Ok(Body { is_whole, url, response, length_bytes, received_bytes: 0, recent_wait: Duration::ZERO, recent_bytes: 0 })
 }

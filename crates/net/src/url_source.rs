@@ -1,4 +1,4 @@
-//! Reads an archive on a server by range requests: only the pieces that are needed.
+//! Reads an archive on a server with range requests, and only the pieces that are needed.
 
 use std::io;
 use std::ops::Range;
@@ -21,10 +21,11 @@ const PIECE_BYTES_MIN: u64 = 64 * 1024;
 /// to this length, to save round trips.
 const PIECE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
+/// The cache has room for the tail and two of the largest pieces.
 const CACHE_BYTES_MAX: usize = 24 * 1024 * 1024;
 
-/// Number of bytes at the end that are requested at once. The seek table and the index of mainnet's
-/// archives fit into them.
+/// Number of bytes at the archive's end that are requested at once. The seek table and the index of a
+/// mainnet archive fit into them.
 const TAIL_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Time after which a read gives up on a failing server. It is short, because a user waits.
@@ -63,7 +64,7 @@ impl CachedPiece {
 }
 
 impl UrlSource {
-    /// Opens a file: requests its size. After `cancel` is cancelled, reads fail.
+    /// Opens a file: requests its size. After `cancel` is canceled, reads fail.
     ///
     /// # Errors
     /// The server does not answer, does not state a size, or does not support ranges.
@@ -185,14 +186,14 @@ impl Source for UrlSource {
     }
 
     fn transfer_totals(&self) -> Option<TransferTotals> {
-        // The request for the description of the file counts too.
+        // One more request asked for the size of the file.
         let requests = self.mirror.requests.load(Ordering::Relaxed).saturating_add(1);
         Some(TransferTotals { requests, transferred_bytes: self.mirror.useful_bytes() })
     }
 }
 
 /// Opens an archive on a server that sends ranges. Only the needed parts are read. After `cancel` is
-/// cancelled, reads fail.
+/// canceled, reads fail.
 ///
 /// # Errors
 /// The server does not answer, does not state the file's length, or does not send ranges. Such an

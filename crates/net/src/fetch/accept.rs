@@ -1,8 +1,8 @@
-//! Decides whether a file may get an archive's final name. Every file is accepted here, whether its
-//! bytes arrived by ranges, in one stream, or as a complete file.
+//! Decides whether a file may get an archive's final name. Every file is judged here, whether its bytes
+//! arrived by ranges, in one stream, or as a complete file.
 //!
 //! An accepted archive was read to its end, has the compression that its name states, matches its frame
-//! hashes, and has the expected root. `restore` and `verify` check its slot, hash and content.
+//! hashes (if it has any), and has the expected root. `restore` and `verify` check its slot, hash and content.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,6 +18,7 @@ use slotpress_read::{ArchiveShape, LocalFile, Source, Tail, walk_shape};
 ///
 /// # Errors
 /// Kind [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is damaged, or is not the expected one.
+/// Other kinds if the source cannot be read, or `progress` is interrupted.
 pub fn accept(
     source: &dyn Source,
     shape: &ArchiveShape,
@@ -42,7 +43,7 @@ pub fn accept(
     }
     let tail = Tail::read(source)?;
     let root = tail.as_ref().and_then(|tail| Some(tail.hashes.as_ref()?.root));
-    // The end of the archive says where the hashes are. If the end were damaged, nothing would be compared.
+    // The end of the archive says where the hashes are. If the end is damaged, no frame can be compared.
     if shape.has_hashes && root.is_none() {
         return Err(rejection(
             "the archive has frame hashes, but its end, which leads to them, is damaged".to_string(),
@@ -62,8 +63,8 @@ pub fn accept(
 pub fn root_mismatch(expected: Option<ArchiveRoot>, root: Option<ArchiveRoot>) -> Option<String> {
     match (expected?, root) {
         (expected, Some(root)) if root == expected => None,
-        (expected, Some(root)) => Some(format!("not the archive of root {expected}: its root is {root}")),
-        (expected, None) => Some(format!("not the archive of root {expected}: it has no frame hashes")),
+        (expected, Some(root)) => Some(format!("not the archive with root {expected}: its root is {root}")),
+        (expected, None) => Some(format!("not the archive with root {expected}: it has no frame hashes")),
     }
 }
 

@@ -1,5 +1,5 @@
 //! One download from start to end. Decides which bytes of an earlier run to keep, and fetches the other bytes
-//! by ranges or in order. Walks the archive while it arrives, then accepts or rejects it.
+//! by ranges or in order. Walks the archive as it arrives, then accepts or rejects it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,11 +24,11 @@ use crate::{Client, NetError, NetErrorKind, Remote};
 /// arrived after the last write are fetched again.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The journal is also written before it lacks more than 1/32 of the archive. Two kills then cost less
-/// than a tenth of a download of a few seconds.
+/// The journal is also written when it lacks 1/32 of the archive. A download of a few seconds then loses less
+/// than a tenth of its bytes to two kills.
 const UNSYNCED_DIVISOR: u64 = 32;
 
-/// Lower bound for this part of the archive, in bytes. Fetching fewer bytes again takes less time than
+/// Lower bound for that part of the archive, in bytes. Fetching fewer bytes again takes less time than
 /// syncing the journal.
 const UNSYNCED_BYTES_MIN: u64 = 1024 * 1024;
 
@@ -51,11 +51,11 @@ pub struct Download {
 }
 
 impl Download {
-    /// Prepares the partial file. Bytes of an earlier run are kept if they belong to the archive
-    /// that the first server has.
+    /// Prepares the partial file. Bytes of an earlier run are kept if they may belong to the archive that the
+    /// first server has.
     ///
     /// # Errors
-    /// No server is given, the archive is too long, or the disk has no space for it.
+    /// `remotes` is empty, the archive is too long, the file cannot be written, or the disk has no space for it.
     pub fn begin(
         client: Client,
         file: Arc<PartialFile>,
@@ -64,7 +64,7 @@ impl Download {
         progress: &dyn Progress,
     ) -> Result<Self> {
         let Some(first) = remotes.first() else {
-            let message = format!("{}: no server is known that has it", file.archive_name());
+            let message = format!("{}: no known server has it", file.archive_name());
             return Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FIND));
         };
         if let Some(length) = first.length_bytes
@@ -77,7 +77,7 @@ impl Download {
         let is_same_archive = earlier_identity.is_same_archive(&identity);
         let earlier_bytes = file.done_bytes();
         if earlier_bytes > 0 && (is_same_archive || earlier_identity.has_comparable_frames(&identity)) {
-            // Until the kept bytes are compared, they belong to the archive of the earlier run.
+            // The kept bytes are not compared yet, so the journal still describes the archive of the earlier run.
             file.begin(earlier_identity, first.length_bytes)?;
         } else {
             if earlier_bytes > 0 {
@@ -105,7 +105,6 @@ impl Download {
         self.mirrors.first().map(|mirror| &mirror.remote)
     }
 
-    /// Returns the number of bytes that an earlier run left and that are not fetched again.
     pub fn kept_bytes(&self) -> u64 {
         self.kept_bytes.load(Relaxed)
     }
@@ -115,7 +114,7 @@ impl Download {
     }
 
     /// Fetches the missing bytes, accepts the archive, and reports the result to readers of the file. After a
-    /// failure, the kept bytes are on disk and in the journal.
+    /// failure, the bytes that the next run may keep have been synced, and the journal lists them.
     ///
     /// # Errors
     /// [`DownloadFault::classify`] tells what an error means for the source.
@@ -162,7 +161,7 @@ impl Download {
         let result = result.map_err(|error| match error.kind() {
             ErrorKind::Damaged => error,
             _ if is_slow.load(Relaxed) => self.too_slow_error(),
-            // The file's reader gave up while the walker waited, and its error explains more.
+            // The reader of the file gave up, and so canceled the download. Its own error explains more.
             ErrorKind::Failed if self.file.is_cancelled() => Error::interrupted(),
             _ => error,
         });
@@ -190,7 +189,8 @@ impl Download {
         Error::new(ErrorKind::Network, format!("{name} arrived at less than the minimum rate, {rate}/s, for {time} s"))
     }
 
-    /// Fetches the missing bytes. Returns the length of the part that was compared with frame hashes.
+    /// Fetches the missing bytes. Returns the length of the part that was compared with frame hashes, which is
+    /// 0 if the archive was fetched in order.
     fn fetch(&self, progress: &dyn Progress) -> Result<u64> {
         let Some(first) = self.mirrors.first() else { return Ok(0) };
         let remote = &first.remote;
@@ -208,15 +208,14 @@ impl Download {
         self.fetch_in_order(first, progress).map(|()| 0)
     }
 
-    /// True if the first server announced ranges and does not send them. This becomes known before any of
-    /// its bytes is kept.
+    /// True if the first server announced ranges but does not send them, and no bytes have been marked yet.
     fn sends_no_ranges(&self, error: &Error) -> bool {
         NetError::find_in(error).is_some_and(|error| error.kind() == NetErrorKind::NoRanges)
             && self.file.done_bytes() == 0
     }
 
-    /// Syncs the file and writes the journal every second, or sooner if many bytes have arrived. Reports
-    /// progress and watches the rate. Returns when the download ends.
+    /// Syncs the file and writes the journal every second while bytes arrive, or sooner after many bytes.
+    /// Reports progress and watches the rate. Returns when the download ends.
     fn keep_journal(&self, progress: &dyn Progress, is_slow: &AtomicBool) -> Result<()> {
         let mut last_sync = Instant::now();
         let mut window_start = Instant::now();
@@ -273,7 +272,7 @@ impl Download {
     }
 }
 
-/// Returns the identity of a server's archive, without a length if it is fetched in order.
+/// Returns the identity of a server's archive. It has no length if the archive is fetched in order.
 pub(super) fn identity_of(remote: &Remote) -> ArchiveIdentity {
     ArchiveIdentity {
         length_bytes: ranged_length_bytes(remote),

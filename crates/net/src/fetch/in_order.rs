@@ -1,5 +1,5 @@
-//! Downloads from a server that does not send ranges, such as Agave's: always from the beginning,
-//! over one connection, into an empty file.
+//! Downloads from a server that does not send ranges, such as Agave's: over one connection, from the
+//! beginning, into an empty file.
 
 use slotpress_base::quantity::bytes;
 use slotpress_base::{Error, Progress, Result, hint, panic_point, saturating_add_to, split_at_most, to_usize};
@@ -16,7 +16,7 @@ impl Download {
         let client = &self.client;
         let file = &self.file;
         let max_bytes = self.limits.max_bytes;
-        // Bytes before this are marked: readers may have seen them.
+        // Bytes before this offset are marked, so readers may have seen them.
         let mut marked_bytes = 0u64;
         let end_bytes = mirror.retry(progress, || {
             let mut body = client.open(&mirror.remote, None, progress)?;
@@ -58,7 +58,7 @@ impl Download {
     }
 }
 
-/// Returns the error for an archive that is longer than the operator allows. It is a fault of the server,
+/// Returns the error for an archive that is longer than the operator allows. The error blames the server,
 /// because another source may have a shorter archive.
 pub fn too_long_error(remote: &Remote, max_bytes: u64) -> Error {
     let limit = bytes(max_bytes);

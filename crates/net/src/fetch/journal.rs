@@ -1,8 +1,8 @@
-//! The journal of a download: a small file beside the partial file that lists which bytes are on
-//! disk, and which archive they belong to.
+//! The journal of a download: a small file beside the partial file that says which bytes are on disk, and
+//! which archive they belong to.
 //!
-//! The journal never lists more than what is on disk: it is written after the bytes have been
-//! synced, and replaced as a whole. If it cannot be read, everything is fetched again.
+//! The journal never lists bytes that are not on disk: it is written after the bytes have been synced, and
+//! replaced as a whole. If its content is invalid, everything is fetched again.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,11 +15,12 @@ use slotpress_format::ArchiveRoot;
 
 const VERSION: u32 = 1;
 
-/// Maximum number of bytes read from a journal. A range takes about 30 bytes, and there are hardly
-/// more ranges than connections.
+/// Maximum number of bytes that are read from a journal. A range takes about 30 bytes, so [`RANGES_MAX`]
+/// ranges take less than a third of this.
 const JOURNAL_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Maximum number of ranges written. Bytes of further ranges are fetched again.
+/// Maximum number of ranges that are written. There are seldom more ranges than connections. The next run
+/// fetches further ranges again.
 const RANGES_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,9 +46,9 @@ pub struct ArchiveIdentity {
 }
 
 impl ArchiveIdentity {
-    /// True if both are known to be the same archive: their lengths are equal, and also their ETags. If
-    /// either has no ETag, their dates must be equal. With equal ETags, dates may differ: several machines
-    /// may serve the same file.
+    /// True if both are known to be the same archive: their lengths are equal, and so are their ETags or, if
+    /// one has no ETag, their dates. If ETags are equal, dates may differ, because several machines may serve
+    /// the same file.
     pub fn is_same_archive(&self, other: &Self) -> bool {
         let is_same_version = match (&self.etag, &other.etag) {
             (Some(etag), Some(other_etag)) => etag == other_etag,
@@ -56,8 +57,8 @@ impl ArchiveIdentity {
         self.length_bytes.is_some() && self.length_bytes == other.length_bytes && is_same_version
     }
 
-    /// True if frames of this archive can be compared with the frame hashes of another, which may be the
-    /// same archive on another server.
+    /// True if bytes of this archive may match the frame hashes of `other`, which may be the same archive on
+    /// another server: this archive has frame hashes, and the lengths are equal.
     pub fn has_comparable_frames(&self, other: &Self) -> bool {
         self.root.is_some() && self.length_bytes.is_some() && self.length_bytes == other.length_bytes
     }
@@ -88,7 +89,7 @@ impl DownloadJournal {
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let journal: JournalFile = serde_json::from_slice(bytes).ok()?;
-        // Without a length, bytes arrive in order, so the next run starts from the beginning.
+        // Without a length, the archive was fetched in order, so the next run starts from the beginning.
         let length_bytes = journal.identity.length_bytes.unwrap_or_default();
         let is_range = |(start, end): &(u64, u64)| start < end && *end <= length_bytes;
         if journal.slotpress_fetch != VERSION || !journal.ranges.iter().all(is_range) {

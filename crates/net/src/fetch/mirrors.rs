@@ -15,7 +15,7 @@ use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Remote, show_url};
 
 /// A request that transferred this many new bytes shows that its server works, even if the transfer broke
-/// off afterwards. At the minimum rate, they arrive in a minute.
+/// off afterwards. At the minimum rate, they arrive in about a minute.
 const ENOUGH_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Mirror {
     pub retries: Retries,
     useful_bytes: AtomicU64,
     pub requests: AtomicU64,
-    /// Held while the server's archive is compared, by one connection at a time.
+    /// Held by the connection that compares the server's archive.
     pub compare_lock: Mutex<()>,
     state: Mutex<MirrorState>,
 }
@@ -81,8 +81,8 @@ impl Mirror {
         }
     }
 
-    /// Records a failed request. Returns true if the server may be asked again, and drops it
-    /// otherwise.
+    /// Records a failed request. Returns true if the server may be asked again, and otherwise drops the
+    /// server.
     pub fn record_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
         let may_retry = self.retries.record_failure(error, progress);
         if !may_retry {
@@ -94,7 +94,7 @@ impl Mirror {
     /// Repeats a request until it succeeds, or gives up on the server.
     ///
     /// # Errors
-    /// The last failure, or a request to stop.
+    /// The last failure, or an interruption.
     pub fn retry<T>(&self, progress: &dyn Progress, request: impl FnMut() -> Result<T>) -> Result<T> {
         self.retries.run(progress, request).map_err(|error| match NetError::find_in(&error) {
             Some(cause) if cause.is_retryable() => self.retries.explain(cause.clone()).into(),
@@ -103,7 +103,7 @@ impl Mirror {
     }
 
     /// Makes one request for a range. Passes the bytes to `on_bytes`, which returns how many of them are new.
-    /// A transfer that breaks off after enough new bytes is no failure.
+    /// A transfer that breaks off after enough new bytes is not a failure.
     ///
     /// # Errors
     /// The server fails, or `on_bytes` does.
@@ -133,7 +133,7 @@ impl Mirror {
         if new_bytes >= ENOUGH_BYTES && result.as_ref().is_err_and(is_retryable) { Ok(()) } else { result }
     }
 
-    /// Fetches a range, with as many requests as necessary. Passes the bytes and their offset to `on_bytes`.
+    /// Fetches a range with as many requests as necessary. Passes the bytes and their offset to `on_bytes`.
     ///
     /// # Errors
     /// The server fails for too long, or `on_bytes` fails.

@@ -3,9 +3,8 @@
 //!
 //! [`Download`] is one attempt to fetch an archive, and [`DownloadFault`] tells what its failure means
 //! for the source. [`PartialFile`] holds the bytes. `ranged` and `in_order` are the two ways to fetch
-//! them, and [`accept`] decides whether they are the requested archive. Requests to servers are
-//! made elsewhere ([`net`](crate)); callers decide which archive to fetch, and what to do after a
-//! failure.
+//! them, and [`accept`] decides whether they are the requested archive. Callers decide which archive to
+//! fetch, and what to do after a failure.
 
 pub mod accept;
 mod download;
@@ -41,20 +40,20 @@ pub const STREAMS_MAX: usize = 64;
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct FetchLimits {
-    /// Number of connections at a time, over all servers: 1 to 64; other numbers are
-    /// replaced by the nearest allowed one. For a server without ranges, it is always 1. Default: 8.
+    /// Number of connections at a time, over all servers: 1 to 64. Other numbers are replaced with the nearest
+    /// of these. A server without ranges gets only one connection. Default: 8.
     pub streams: usize,
-    /// Limit on the length of an archive, in bytes. Default: 4 TiB, Agave's limit for what an
-    /// unpacked archive takes on disk.
+    /// Limit on the length of an archive, in bytes. Default: 4 TiB, Agave's limit on the disk space of an
+    /// unpacked archive.
     pub max_bytes: u64,
-    /// Largest number of bytes that one request asks for. Requests become smaller towards the end of the
-    /// archive, down to a sixteenth of this. Default: 16 MiB. The time between two requests hardly matters
-    /// for so large a request, and a reader does not wait long for the next bytes.
+    /// Largest number of bytes that one request asks for, unless one frame is longer. Requests become smaller
+    /// towards the end of the archive, down to a sixteenth of this. Default: 16 MiB. Between requests of this
+    /// size, little time is lost, and a reader does not wait long for the next bytes.
     pub piece_bytes_max: u64,
     /// Minimum rate: the download fails if it is slower than this over 15 seconds. Default: none.
     #[setters(strip_option)]
     pub min_rate_bytes_per_second: Option<u64>,
-    /// Root that the archive must have; offers with a different root are left out. Default: any.
+    /// Root that the archive must have; offers with a different root are ignored. Default: any.
     #[doc(hidden)]
     #[setters(skip)]
     pub expect_root: Option<ArchiveRoot>,
@@ -109,7 +108,7 @@ pub struct Fetched {
     pub kept_bytes: u64,
     /// Root of the frame hashes, all of which match; `None` if the archive has no frame hashes.
     pub root: Option<ArchiveRoot>,
-    /// Servers that sent useful bytes, in the order of preference.
+    /// Servers that sent useful bytes, best first.
     pub servers: Vec<BytesFromServer>,
     pub elapsed: Duration,
 }

@@ -4,9 +4,10 @@
 //! Readers read from the file and not from the connections, so a slow reader delays no connection, and
 //! bytes can be read again. The file is in the archives directory, which is held open. Because of its
 //! name, neither a validator that starts nor another run removes it. It is locked during the download.
-//! Its `DownloadJournal` lists the ranges that are on disk when a run ends.
+//! Its `DownloadJournal` lists the ranges that the next run may keep.
 //!
-//! Readers see only *marked* bytes. Frames with hashes are checked before they are marked.
+//! Readers see only *marked* bytes. A ranged download checks a frame that has a hash before it marks the
+//! frame, unless the archive has frames that are too long for this.
 
 mod naming;
 mod reading;
@@ -65,9 +66,9 @@ struct PartialState {
     waiting_readers: usize,
     /// When the current wait began; `None` if no reader waits.
     waiting_since: Option<Instant>,
-    /// Total time during which at least one reader waited, without the current wait.
+    /// Total time during which at least one reader waited. The current wait is not included.
     waited: Duration,
-    /// Number of marked bytes that are not in the journal yet.
+    /// Number of marked bytes that the journal does not list yet.
     unsynced_bytes: u64,
     /// Ranges of an earlier run that are not yet known to belong to this archive. Readers do not see
     /// them.
@@ -86,7 +87,7 @@ impl PartialFile {
     /// Opens or creates the partial file of an archive, and locks it.
     ///
     /// # Errors
-    /// Another run is fetching the archive, or the path is not a regular file.
+    /// Another run is fetching the archive, the path is not a regular file, or the journal cannot be read.
     pub fn open(dir: &Arc<KeptDir>, archive_name: &str) -> Result<Self> {
         let name = partial_name(archive_name);
         let path = dir.path_of(&name);
@@ -135,9 +136,11 @@ impl PartialFile {
     }
 
     /// Begins to fetch an archive. Bytes of an earlier run become *unchecked*, until
-    /// [`keep_checked`](Self::keep_checked) says which of them belong to the archive. Without a length in
-    /// `identity`, bytes arrive in order, and readers learn the length at the end. Reserves space for
-    /// `length_bytes` if the file system supports it, to report a full disk now.
+    /// [`keep_checked`](Self::keep_checked) says which of them belong to the archive.
+    ///
+    /// `length_bytes` is the length that the server states, if it does. Space for it is reserved if the file
+    /// system supports that, so a full disk is reported now. `identity` has this length only if the archive is
+    /// fetched by ranges. Otherwise, the length is not relied upon, and readers learn the length at the end.
     ///
     /// # Errors
     /// The file cannot be written, or the disk has no space for the archive.
@@ -176,8 +179,8 @@ impl PartialFile {
         self.name.strip_prefix(FETCH_PREFIX).unwrap_or_default()
     }
 
-    /// Records that the file failed a check. The next run then fetches the end again. Of the other bytes,
-    /// it keeps frames that match their hashes, or nothing if the archive has no hashes.
+    /// Records that the file failed a check. The next run then fetches the end again. From the other bytes,
+    /// it keeps the frames that match their hashes, or nothing if the archive has no hashes.
     pub fn distrust(&self) -> Result<()> {
         {
             let state = &mut *self.state.lock();
@@ -203,7 +206,7 @@ impl PartialFile {
         self.state.lock().unchecked.remove(offset_bytes..u64::MAX);
     }
 
-    /// Marks these ranges of an earlier run, which belong to the archive, and discards all others.
+    /// Marks the ranges of an earlier run that belong to the archive, and discards its other ranges.
     pub fn keep_checked(&self, identity: ArchiveIdentity, checked: impl IntoIterator<Item = Range<u64>>) {
         let mut state = self.state.lock();
         state.journal.identity = identity;
@@ -220,8 +223,7 @@ impl PartialFile {
         self.state.lock().journal.identity.root = Some(root);
     }
 
-    /// Writes bytes, except where the file is marked, and does not mark them. Returns the number of bytes
-    /// written.
+    /// Writes bytes, except where the file is marked. Does not mark them. Returns the number of bytes written.
     pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<u64> {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let mut written_bytes = 0;
@@ -269,8 +271,8 @@ impl PartialFile {
         self.file.set_len(length_bytes).or_path("write", &self.path)
     }
 
-    /// Waits until at least `bytes_min` marked bytes are missing from the journal, but no longer than
-    /// `time_max`. Returns the number of missing bytes, or `None` after the download has ended.
+    /// Waits until the journal lacks at least `bytes_min` marked bytes, but no longer than `time_max`. Returns
+    /// the number of bytes that it lacks, or `None` after the download has ended.
     pub fn wait_for_unsynced(&self, bytes_min: u64, time_max: Duration) -> Option<u64> {
         let mut state = self.state.lock();
         let is_early = |state: &mut PartialState| state.end.is_none() && state.unsynced_bytes < bytes_min;
@@ -278,7 +280,7 @@ impl PartialFile {
         state.end.is_none().then_some(state.unsynced_bytes)
     }
 
-    /// Syncs the bytes that have arrived, then writes the journal.
+    /// Syncs the file, then writes the journal.
     pub fn sync(&self) -> Result<()> {
         let _syncing = self.sync_lock.lock();
         let (written, unsynced_bytes) = {
@@ -293,7 +295,7 @@ impl PartialFile {
             let ranges = written.intersection(&state.kept_ranges()).collect();
             DownloadJournal { identity: state.journal.identity.clone(), ranges }
         };
-        // Connections and readers need not wait until the journal is synced.
+        // The state is unlocked, so connections and readers do not wait until the journal is synced.
         self.write_journal(&journal)
     }
 
@@ -304,7 +306,7 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
-    /// Ends the download, because no reader needs the file any more.
+    /// Ends the download because no reader needs the file any more.
     pub fn cancel(&self) {
         self.state.lock().is_cancelled = true;
         self.changed.notify_all();

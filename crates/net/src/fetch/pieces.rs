@@ -19,8 +19,8 @@ struct Piece {
     takeovers: u32,
     /// Index of the server that fetches the piece, or fetched it last.
     server_index: usize,
-    /// Index of the slow server from which another server took over the piece. It may not take the piece
-    /// back.
+    /// Index of the slow server from which another server took over the piece. The slow server may not take
+    /// the piece back.
     overtaken_index: Option<usize>,
 }
 
@@ -37,17 +37,17 @@ pub struct Pieces {
     takeover_after: Duration,
 }
 
-/// Returns the age at which a request counts as slow: two seconds with default limits. It doubles each time
-/// the piece is taken over. The number of missing bytes does not matter, because a slow server takes long
+/// Returns the age at which a request counts as slow: two seconds with default limits. This age doubles each
+/// time the piece is taken over. The number of missing bytes does not matter, because a slow server takes long
 /// even for a few bytes.
 pub fn takeover_after(limits: &FetchLimits) -> Duration {
     limits.give_up_after.checked_div(30).unwrap_or_default().min(Duration::from_secs(2))
 }
 
 impl Pieces {
-    /// Creates pieces from ranges, of which the parts in `done` have arrived. The missing part of a
-    /// piece reaches from its first missing byte to its last one. `widen` extends this part to a range
-    /// that can be checked, such as whole frames; bytes outside the piece are dropped.
+    /// Creates a piece from each range that is not complete. `done` contains the bytes that have arrived. The
+    /// missing part of a piece reaches from its first missing byte to its last one. `widen` extends this part
+    /// to a range that can be checked, such as whole frames, but not beyond the piece.
     pub fn new(
         ranges: impl IntoIterator<Item = Range<u64>>,
         done: &RangeSet<u64>,
@@ -130,7 +130,7 @@ pub fn cut_pieces(length_bytes: u64, piece_bytes: impl Fn(u64) -> u64) -> impl I
     })
 }
 
-/// Groups neighbouring frames, given by their ends, into pieces of about `piece_bytes`.
+/// Groups neighboring frames into pieces of at most `piece_bytes`. A longer frame is a piece of its own.
 pub fn group_frames(frame_ends: &[u64], piece_bytes: impl Fn(u64) -> u64) -> Vec<Range<u64>> {
     let length_bytes = frame_ends.last().copied().unwrap_or(0);
     let mut pieces = Vec::new();
@@ -182,11 +182,11 @@ mod tests {
         assert_eq!(pieces.take(seconds(4), 0).expect("a piece").piece, 2);
         assert_eq!(pieces.take(seconds(5), 0), None);
         assert_eq!(pieces.take(seconds(8), 1).expect("of another server").range, 1_999_999..2_000_000);
-        assert_eq!(pieces.take(seconds(12), 0).expect("of another server").piece, 2);
+        assert_eq!(pieces.take(seconds(12), 0).expect("a slow piece").piece, 2);
         assert_eq!(
-            pieces.take(seconds(99), 0).expect("a piece").piece,
+            pieces.take(seconds(99), 0).expect("a slow piece").piece,
             2,
-            "what was taken over from it is not taken back"
+            "server 0 does not take back the piece that server 1 took over from it"
         );
         pieces.give_back(1);
         pieces.give_back(1);

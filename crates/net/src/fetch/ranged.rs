@@ -23,14 +23,14 @@ use super::{Download, DownloadFault, FetchLimits, STREAMS_MAX};
 use crate::find::list_reasons;
 use crate::{NetError, NetErrorKind};
 
-/// Limit on the length of an archive's end (hashes and index) that is compared with another server's. Servers
-/// with equal ends have the same archive. The end of a mainnet archive fits into 8 MiB.
+/// Limit on the length of an archive's end (hashes and index) that is compared with another server's. The end
+/// of a mainnet archive fits into 8 MiB.
 const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Returns the length of the next piece when `remaining_bytes` remain. Pieces become shorter towards the end,
-/// because `restore` must still read the last pieces after their last bytes have arrived.
+/// because `restore` can finish only after it has read the last pieces to arrive.
 fn piece_bytes(remaining_bytes: u64, limits: &FetchLimits) -> u64 {
     let max = limits.piece_bytes_max.max(1);
     let connections = limits.streams.clamp(1, STREAMS_MAX) as u64;
@@ -52,7 +52,7 @@ impl Download {
         let has_same_root = root.is_some() && file.identity().root == root;
         let frames = Frames::new(tail.as_ref());
         self.keep_matching_bytes(first, frames.as_ref(), has_same_root, progress)?;
-        // The journal may name this root: every range that is marked from now on matches its hashes.
+        // The journal may name this root, because from now on, frames are marked only if they match its hashes.
         if let (Some(root), Some(_)) = (root, &frames) {
             file.set_root(root);
         }
@@ -85,8 +85,8 @@ fn ranges_to_fetch(frames: Option<&Frames>, length_bytes: u64, limits: &FetchLim
     let piece_bytes = |remaining_bytes| piece_bytes(remaining_bytes, limits);
     let Some(frames) = frames else { return cut_pieces(length_bytes, piece_bytes).collect() };
     let end = frames.end();
-    // Readers first read the end of the archive, from `tail_read_offset`. So the range from the frame that
-    // contains this offset is fetched first.
+    // Readers first read the end of the archive, from `tail_read_offset`. So the frames from this offset on are
+    // fetched first.
     let first_start = frames.start_of(tail_read_offset(length_bytes).min(end));
     let count = frames.ends.partition_point(|frame_end| *frame_end <= first_start);
     let mut ranges: Vec<Range<u64>> = [first_start..end, end..length_bytes].into();
@@ -105,7 +105,7 @@ pub struct RangedFetch<'a> {
     hashes_offset_bytes: Option<u64>,
     length_bytes: u64,
     changed: Condvar,
-    /// Set when nothing is missing, or by the first error. Ends all requests.
+    /// Set when nothing is missing, or after an error. Ends all requests.
     outcome: Mutex<Option<Result<()>>>,
     started: Instant,
 }
@@ -118,8 +118,7 @@ impl RangedFetch<'_> {
             for number in 0..self.download.limits.streams.clamp(1, STREAMS_MAX) {
                 let stopping = &stopping;
                 let connection = move || {
-                    // Ends the download at once. Other connections would wait for the piece of this
-                    // connection.
+                    // Ends the download at once. Otherwise, other connections would wait for this one's piece.
                     if let Err(error) = catch_panic(|| self.run_connection(number, stopping)) {
                         self.end(Err(error));
                     }
@@ -154,7 +153,7 @@ impl RangedFetch<'_> {
         self.outcome.lock().is_some()
     }
 
-    /// Fetches piece after piece over one connection, until all have arrived.
+    /// Fetches one piece after another over one connection, until all have arrived.
     fn run_connection(&self, number: usize, stopping: &dyn Progress) -> Result<()> {
         loop {
             self.progress.check()?;
@@ -226,7 +225,7 @@ impl RangedFetch<'_> {
         let start = match self.hashes_offset_bytes {
             Some(start) if self.length_bytes.saturating_sub(start) <= COMPARED_BYTES_MAX => start,
             _ => {
-                let why = "not used: the archive has no frame hashes, so this server's copy cannot be compared";
+                let why = "not used: without frame hashes (or with too many), its archive cannot be compared";
                 return mirror.drop_for(not_used(why));
             }
         };
@@ -247,7 +246,7 @@ impl RangedFetch<'_> {
         }
     }
 
-    /// True if the server's bytes from an offset to the end equal the bytes of the file.
+    /// True if the server's bytes from `start` to the end equal the bytes of the file.
     fn sends_same_bytes(&self, mirror: &Mirror, start: u64, stopping: &dyn Progress) -> Result<bool, NetError> {
         let client = &self.download.client;
         let mut body = client.open(&mirror.remote, Some(start..self.length_bytes), stopping)?;
@@ -273,7 +272,7 @@ impl RangedFetch<'_> {
         panic_point("stream");
         let mirrors = &self.download.mirrors;
         let mut receiver = PieceReceiver::new(self, request);
-        // Another connection may finish this piece first.
+        // Stops if another connection finishes this piece first.
         let until = Until(|| self.pieces.lock().has_arrived(request.piece) || stopping.is_interrupted());
         while !receiver.missing_range().is_empty() {
             let missing = receiver.missing_range();

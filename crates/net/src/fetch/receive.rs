@@ -1,5 +1,5 @@
-//! Receives the bytes of one piece from one server. Collects each frame that has a hash in memory, and writes
-//! the frame only if it matches. Marked bytes are never written again, so late bytes of a slow connection
+//! Receives the bytes of one piece from one server. A frame that has a hash is collected in memory, and
+//! written only if it matches. Marked bytes are never written again, so late bytes of a slow connection
 //! change nothing.
 
 use std::ops::Range;
@@ -10,7 +10,7 @@ use slotpress_format::FrameHash;
 use super::pieces::PieceRequest;
 use super::ranged::RangedFetch;
 
-/// Number of bytes that are written at a time where there are no frame hashes.
+/// Number of bytes that are written at a time if they are not part of a frame with a hash.
 const UNFRAMED_BYTES: u64 = 256 * 1024;
 
 /// Receives the bytes of a piece, in order.
@@ -52,8 +52,8 @@ impl<'a> PieceReceiver<'a> {
     }
 
     /// Returns the frame that is being collected, and its hash. After the last frame, or without frames,
-    /// returns a range of at most [`UNFRAMED_BYTES`] without a hash. A server is used only if its bytes after
-    /// the last frame are equal to the bytes of the first server.
+    /// returns a range of at most [`UNFRAMED_BYTES`] without a hash. The bytes after the last frame need no hash,
+    /// because other servers are used only if theirs are equal to those of the first server.
     fn current_frame(&self) -> (Range<u64>, Option<FrameHash>) {
         let frames = self.fetch.frames.as_ref();
         if let Some((frame, hash)) = frames.and_then(|frames| frames.frame_at(self.buffer_offset)) {
@@ -78,7 +78,8 @@ impl<'a> PieceReceiver<'a> {
         Ok(())
     }
 
-    /// Ends the piece, complete or not: writes buffered bytes that have no hash to match.
+    /// Ends the piece, complete or not: writes the buffered bytes, unless they are an incomplete frame that
+    /// has a hash.
     pub fn finish(&mut self) -> Result<()> {
         let (_, hash) = self.current_frame();
         if self.buffer.is_empty() || hash.is_some() { Ok(()) } else { self.write_buffer() }

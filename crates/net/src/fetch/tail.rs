@@ -1,5 +1,5 @@
 //! Fetches the end of an archive before everything else. The index there contains the position and the hash
-//! of each frame. By these hashes, also decides which bytes of an earlier run are kept.
+//! of each frame. These hashes also decide which bytes of an earlier run are kept.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,9 +20,9 @@ use super::mirrors::Mirror;
 use super::partial::PartialFile;
 use crate::{NetError, NetErrorKind};
 
-/// Longest frame that is read into memory to compare its hash. A frame of 32 MiB of tar is shorter
-/// even if zstd cannot compress it. If an archive has a longer frame, all frames are compared with their
-/// hashes only after the download.
+/// Longest frame that is read into memory to compare its hash. A frame with 32 MiB of tar is shorter, even if
+/// zstd cannot compress it. If an archive has a longer frame, all its frames are compared with their hashes
+/// only after the download.
 const FRAME_BYTES_MAX: u64 = 40 * 1024 * 1024;
 
 /// Limit on the end of an archive (frame hashes, index, seek table) that is fetched before the rest.
@@ -40,7 +40,7 @@ impl Download {
     ) -> Result<(Option<Tail>, RangeSet<u64>)> {
         let arriving = ArrivingTail { download: self, mirror, progress, length_bytes, fetched: Mutex::default() };
         let tail = match Tail::read(&arriving) {
-            // The archive is fetched without its index. Its readers report the damage.
+            // The archive is then fetched without its index, and its readers report the damage.
             Err(error) if error.kind() == ErrorKind::Damaged => None,
             tail => tail?,
         };
@@ -48,8 +48,9 @@ impl Download {
     }
 
     /// Keeps the bytes of an earlier run that are known to belong to the server's archive. With frame hashes,
-    /// keeps the frames that match, or everything if that run compared frames with the same root
-    /// (`has_same_root`). Without hashes, keeps everything if the archive is the same, and otherwise nothing.
+    /// these are the frames that match, or all bytes if the earlier run compared them with hashes of the same
+    /// root (`has_same_root`). Without hashes, these are all bytes if the archive is the same, and otherwise
+    /// none.
     pub(super) fn keep_matching_bytes(
         &self,
         mirror: &Mirror,
@@ -69,7 +70,7 @@ impl Download {
                 if lost_bytes > 0 {
                     let [lost, earlier] = [lost_bytes, earlier_bytes].map(quantity::bytes);
                     progress.warn(&format!(
-                        "{lost} of the {earlier} of an earlier run do not match, and are fetched again"
+                        "{lost} of the {earlier} from an earlier run do not match, and are fetched again"
                     ));
                 }
             }
@@ -107,7 +108,7 @@ impl ArrivingTail<'_> {
             if remaining_bytes > TAIL_BYTES_MAX {
                 return Err(Error::damaged("the end of the archive is longer than allowed"));
             }
-            // The reader also reads all later bytes.
+            // The reader needs all later bytes too.
             for gap in written.gaps(&(offset_bytes..self.length_bytes)) {
                 self.fetch(gap)?;
             }
@@ -155,14 +156,14 @@ impl Source for ArrivingTail<'_> {
     }
 }
 
-/// Returns the time after which a server is too slow for the end of an archive, if there are other
-/// servers: everything else waits for the end. A server that sends 64 KiB/s is fast enough.
+/// Returns the time that a server may take to send the end of an archive, if there are other servers. All
+/// other transfers wait for the end. A server that sends 64 KiB/s is fast enough.
 fn tail_timeout(bytes: u64) -> Duration {
     Duration::from_secs(5).saturating_add(Duration::from_secs(bytes / (64 * 1024)))
 }
 
-/// Marks the ranges that [`Download::fetch_tail`] fetched. Of frames with hashes, marks only complete frames
-/// that match. The other frames are fetched again.
+/// Marks the ranges that [`Download::fetch_tail`] fetched. A frame with a hash is marked only if it is complete
+/// and matches. The other frames are fetched again.
 pub fn mark_tail(
     file: &PartialFile,
     frames: Option<&Frames>,
@@ -189,7 +190,8 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Returns the frames of an archive; `None` if it has no hashes, or a frame is too long to be checked.
+    /// Returns the frames of an archive; `None` if it does not have a hash for each frame, or if a frame is too
+    /// long to be checked.
     pub fn new(tail: Option<&Tail>) -> Option<Self> {
         let tail = tail?;
         let hashes = tail.hashes.as_ref()?;

@@ -27,13 +27,13 @@ const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time during which a busy source is asked again, as long as no other source has an archive.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(45);
 
-/// Limit on the archives whose bank files are read: the newest one, and the full archive on which
-/// it builds.
+/// Limit on the archives whose bank files are requested. If the bank file of the newest archive cannot be
+/// read, the next newest archive is tried.
 const BANK_FILES_MAX: usize = 2;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Returns the time per slot from the archives of the first directory in which it can be read.
+/// Returns the time per slot according to the archives in the first directory where it is known.
 pub fn read_local_slot_time(sources: &[SourceLocation]) -> Option<SlotTime> {
     sources.iter().find_map(|source| {
         let SourceLocation::Directory(dir) = source else { return None };
@@ -44,7 +44,8 @@ pub fn read_local_slot_time(sources: &[SourceLocation]) -> Option<SlotTime> {
 }
 
 /// Reads the bank files of the newest offers until one can be read, and sets the `bank_time` of that
-/// offer. Returns the time per slot according to this bank file.
+/// offer. Returns the time per slot according to this bank file. Stops at an offer that already has a
+/// `bank_time`.
 ///
 /// # Errors
 /// `progress` is interrupted.
@@ -74,7 +75,7 @@ pub fn read_bank_time<'a>(
     Ok(None)
 }
 
-/// Reads the front of the bank file from an archive on a server, by a few requests. Returns `None` if the
+/// Reads the front of the bank file from an archive on a server, with a few requests. Returns `None` if the
 /// archive has no index, or cannot be read.
 fn read_bank_front(
     client: &Client,
@@ -86,7 +87,7 @@ fn read_bank_front(
     let stop = CancelToken::default();
     let is_over = AtomicBool::new(false);
     let front = std::thread::scope(|scope| {
-        // If no thread can be started, only the time limits of the read end it.
+        // If this thread cannot be started, the read ends only at its own time limits.
         let _watcher = spawn(scope, || {
             while !is_over.load(Ordering::Relaxed) {
                 if progress.is_interrupted() {
@@ -114,8 +115,8 @@ pub struct AskedSource {
     pub named_by_operator: bool,
 }
 
-/// Asks all sources, many at a time, within a time limit. In the order of the sources, returns the offers of
-/// each source, or the reason why the source has none.
+/// Asks all sources, many at a time, within a time limit. Returns, in the order of the sources, the offers of
+/// each source or the reason why it has none.
 pub fn ask_all(
     client: &Client,
     sources: &[AskedSource],
@@ -128,7 +129,7 @@ pub fn ask_all(
     let peer_client = client.for_untrusted_urls();
     let asker = Asker { client, peer_client, progress: &until, has_offers: AtomicBool::new(false) };
     let ask_each = || {
-        // The sources are taken in their order: sources that the operator named are asked first.
+        // Takes sources in their order, so the sources that the operator named are asked first.
         let numbered = sources.iter().enumerate().par_bridge();
         numbered.map(|(index, source)| catch_panic(|| Ok((index, asker.ask(source))))).collect()
     };
@@ -169,10 +170,10 @@ impl Asker<'_> {
 }
 
 /// Asks a source for its offers, and asks again while the source is busy. The attempts end after `time_max`,
-/// or when `waiting` is interrupted. `stop` also interrupts a request.
+/// or when `waiting` is interrupted. An interruption of `stop` also ends a running request.
 ///
 /// # Errors
-/// The source does not answer, or its response is invalid.
+/// The source does not answer, stays busy, or has no archive.
 pub fn ask_patiently(
     client: &Client,
     source: &SourceLocation,

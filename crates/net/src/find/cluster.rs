@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use slotpress_base::{Error, ErrorKind, Progress, Result};
+use slotpress_base::{Error, ErrorKind, Progress, Result, saturating_add_to};
 use slotpress_format::{Hash, SlotTime, SlotTimeSource};
 
 use super::{FindOptions, SOURCES_MAX};
@@ -14,7 +14,7 @@ use crate::{Client, NetError, Url, show_url};
 
 const RPC_BYTES_MAX: usize = 1024 * 1024;
 
-/// Limit on the size of the response to `getClusterNodes` in bytes. The response of mainnet has about 2 MiB.
+/// Limit on the size of the response to `getClusterNodes`, in bytes. A mainnet server sends about 2 MiB.
 const CLUSTER_NODES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Number of performance samples to request. Each covers one minute.
@@ -53,7 +53,7 @@ impl Cluster {
     }
 }
 
-/// Facts about a cluster that RPC servers report. Nothing proves these facts.
+/// Facts about a cluster, as RPC servers report them. Nothing proves them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClusterFacts {
     pub slot: Option<u64>,
@@ -82,7 +82,8 @@ struct ClusterNode {
 /// Asks all named RPC servers. Adds the failure of a server to `notes`.
 ///
 /// # Errors
-/// No server answers and there are no other sources, or servers belong to different clusters.
+/// No server answers and there are no other sources, or a server belongs to a different cluster than expected
+/// or than another server.
 pub fn ask_cluster(
     client: &Client,
     options: &FindOptions,
@@ -146,13 +147,13 @@ impl ClusterAnswers {
         let answer = call("getSlot", json!([{"commitment": "confirmed"}]), RPC_BYTES_MAX)?;
         let slot = answer.as_u64().ok_or_else(|| bad_answer("getSlot: no slot"))?;
         facts.slot = facts.slot.max(Some(slot));
-        // Not every server answers the following requests, and none is required.
+        // Not every server supports the following two methods, and neither is required.
         if self.slot_time.is_none()
             && let Ok(samples) = call("getRecentPerformanceSamples", json!([SAMPLE_COUNT]), RPC_BYTES_MAX)
         {
             self.slot_time = mean_slot_time(&samples);
         }
-        // Agave without `--full-rpc-api` does not know this method.
+        // Agave without `--full-rpc-api` does not support this method.
         match call("getClusterNodes", json!([]), CLUSTER_NODES_BYTES_MAX) {
             Ok(Value::Array(list)) => {
                 let added_max = (SOURCES_MAX * 4).saturating_sub(self.nodes.len());
@@ -196,10 +197,9 @@ fn peer_urls(nodes: &[ClusterNode], shred_version: Option<u16>) -> Vec<Url> {
 }
 
 fn most_common(versions: impl Iterator<Item = u16>) -> Option<u16> {
-    let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<u16, u64> = BTreeMap::new();
     for version in versions {
-        let count = counts.entry(version).or_default();
-        *count = count.saturating_add(1);
+        saturating_add_to(counts.entry(version).or_default(), 1);
     }
     counts.into_iter().max_by_key(|(version, count)| (*count, *version)).map(|(version, _)| version)
 }

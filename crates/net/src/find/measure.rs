@@ -1,4 +1,4 @@
-//! Measures how fast servers are, by a short transfer of real bytes.
+//! Measures how fast servers are, with a short transfer of an archive's bytes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 
 const BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Rate assumed for servers that are slower, have stalled, or refuse the request.
+/// Rate that is assumed for servers that are slower, stall, or refuse the request.
 const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 
 /// Measures the servers of the first `measured_candidates_max` candidates, except those in `rates`, and adds their
@@ -46,7 +46,7 @@ pub fn measure(
     Ok(())
 }
 
-/// Measures one server by a transfer of this file, in bytes per second.
+/// Measures the rate at which a server sends a file, in bytes per second.
 fn measure_rate(client: &Client, remote: &Remote, progress: &dyn Progress) -> Result<u64, NetError> {
     let range = match remote.length_bytes {
         Some(length) if remote.accepts_ranges && length > 0 => Some(0..length.min(BYTES_MAX)),
@@ -54,7 +54,7 @@ fn measure_rate(client: &Client, remote: &Remote, progress: &dyn Progress) -> Re
     };
     let request_start = Instant::now();
     let mut body = client.open(remote, range, progress)?;
-    // The first bytes do not count, because they arrived before the time is taken.
+    // The first bytes do not count, because they arrive before the clock starts.
     let Some(first) = body.next(client, progress)? else { return Ok(0) };
     let start = Instant::now();
     let mut received_bytes = 0;

@@ -65,13 +65,13 @@ pub struct Candidate {
     /// Measured rate of one connection to the server of the first archive to fetch; `None` if the server
     /// was not measured.
     pub rate_bytes_per_second: Option<u64>,
-    /// Age of the state at boot: its present age, and the time to fetch and restore it. `None` if
-    /// its age is unknown.
+    /// Age of the state at boot: its present age plus the time to fetch and restore it. `None` if its
+    /// present age is unknown.
     pub expected_age: Option<Duration>,
-    /// Number of slots in `expected_age`; `None` if that is unknown.
+    /// Number of slots that `expected_age` corresponds to; `None` if the age is unknown.
     pub expected_age_slots: Option<u64>,
-    /// Key of the ranking: like `expected_age`, but with the present age relative to the cluster's slot. If
-    /// the cluster's slot is unknown, the age is relative to the newest state that is offered.
+    /// Key of the ranking: like `expected_age`, but instead of the present age, with the time between the state's
+    /// slot and the cluster's slot or, if that is unknown, the slot of the newest offered state.
     pub(crate) ranking_age: Duration,
 }
 
@@ -87,12 +87,12 @@ impl Candidate {
         [Some(&self.full), self.incremental.as_ref()].into_iter().flatten()
     }
 
-    /// Returns the archives as sources, from which `fetch` and `bootstrap` take exactly this state.
+    /// Returns the archives as sources. From these, `fetch` and `bootstrap` obtain exactly this state.
     pub fn sources(&self) -> Vec<SourceLocation> {
         self.offers().map(Offer::as_source).collect()
     }
 
-    /// Returns the total size of the archives; `None` if a server does not state a size.
+    /// Returns the total size of the archives, in bytes; `None` if a server does not state a size.
     pub fn total_bytes(&self) -> Option<u64> {
         total_bytes(self.offers())
     }
@@ -189,8 +189,7 @@ pub struct FindReport {
     pub assumed_restore_bytes_per_second: u64,
 }
 
-/// Serializes a summary with counts: candidates and refused sources are printed as lines of their
-/// own.
+/// Serializes a summary with counts, because candidates and refused sources are printed as separate lines.
 impl Serialize for FindReport {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("FindReport", 10)?;
@@ -209,11 +208,11 @@ impl Serialize for FindReport {
 }
 
 /// Asks all sources for their archives, and ranks the states. `client` may connect to any address that
-/// the options name, but only to public addresses of peers.
+/// the options name. It connects to peers at private addresses only if its own options allow that.
 ///
 /// # Errors
-/// No RPC server answers and there are no other sources, RPC servers disagree on the genesis hash, or there
-/// is no server to ask. If no server has a usable state, that is not an error: see
+/// No RPC server answers and there are no other sources, RPC servers disagree on the genesis hash, there is no
+/// server to ask, or `progress` is interrupted. If no server has a usable state, that is not an error: see
 /// [`FindReport::require_candidate`].
 pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
     client.check_thread()?;
@@ -265,7 +264,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let mut slot_time = cluster.slot_time;
     slot_time = slot_time.or(ranking.offers.iter().find_map(|offer| offer.slot_time));
     slot_time = slot_time.or_else(|| read_local_slot_time(&options.sources));
-    // This takes a few requests, so it is done only if ages are required or shown.
+    // Reading bank files takes a few requests, so it is done only if ages are required or shown.
     if ranking.cluster_slot.is_none() && (options.max_age != MaxAge::Default || options.read_bank_times) {
         let named_offers = ranking.offers.iter_mut().filter(|offer| offer.is_named_by_operator());
         slot_time = slot_time.or(read_bank_time(client, named_offers, progress)?);
@@ -279,12 +278,12 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     Ok(report)
 }
 
-/// Reason to refuse an archive of unknown age if a maximum age is set.
+/// Reason to refuse a state of unknown age if a maximum age is set.
 const UNKNOWN_AGE: &str = "is of unknown age";
 
 const REASONS_MAX: usize = 8;
 
-/// Returns an error message that lists the first reasons, and counts the others.
+/// Returns an error message that lists the first reasons, and says how many more there are.
 pub fn list_reasons(head: &str, reasons: impl IntoIterator<Item = String>) -> String {
     let mut reasons = reasons.into_iter();
     let listed: Vec<String> = reasons.by_ref().take(REASONS_MAX).collect();
@@ -327,10 +326,10 @@ impl FindReport {
     /// Ranks the candidates, measures the servers of the best ones, and ranks again.
     fn rank_and_measure(&mut self, client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<()> {
         let node = Node::default();
-        // Leaves out states that are too old now: they need not be measured.
+        // The ranking leaves out states that are already too old, so their servers are not measured.
         let mut ranked = self.ranking.rank(&node);
-        // Servers that were assumed to be faster than a measured server may be slower. They are measured in
-        // the next round.
+        // A server that was not measured may be slower than assumed. If it now has the best candidate, the
+        // next round measures it.
         for _ in 0..MEASURE_ROUNDS_MAX {
             if ranked.candidates.len() > 1 || options.measure_single_server {
                 let rates = &mut self.ranking.rates;

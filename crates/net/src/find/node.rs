@@ -10,8 +10,8 @@ use slotpress_read::CheckOptions;
 use super::{Candidate, list_reasons};
 use crate::Offer;
 
-/// The state that the operator expects, by its slot, its hash, or both. Archive names contain both, so
-/// archives of other states are not even downloaded.
+/// Slot or hash of the state that the operator expects, or both. Archive names contain both, so archives of
+/// other states are not even downloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedState {
     slot: Option<u64>,
@@ -39,7 +39,7 @@ impl ExpectedState {
         let hash = self.hash.map(|hash| format!("hash {hash}"));
         let expected: Vec<String> = slot.into_iter().chain(hash).collect();
         let offered = candidates.iter().map(|candidate| format!("{} has slot {}", candidate.source, candidate.slot()));
-        let message = list_reasons(&format!("no source has the state of {}", expected.join(", ")), offered);
+        let message = list_reasons(&format!("no source has the state with {}", expected.join(" and ")), offered);
         Error::damaged(message).with_hint(hint::USE_FIND)
     }
 }
@@ -50,12 +50,12 @@ pub struct FailedArchive {
     pub name: ArchiveName,
     /// URL of the archive without secrets, or its path. `None` if all archives of this name are bad.
     pub location: Option<String>,
-    /// True if the archive is in the archives directory. No other archive of its name can be fetched then.
+    /// True if the archive is in the archives directory. Then no other archive of its name can be fetched.
     pub is_in_place: bool,
-    /// Root of its frame hashes. An archive with the same root is bad wherever it is.
+    /// Root of its frame hashes. An archive with the same root is bad wherever it comes from.
     pub root: Option<ArchiveRoot>,
     /// Location of the full archive with which this incremental archive failed, if either may be wrong. The
-    /// incremental archive is bad only together with that full archive.
+    /// incremental archive may still be tried with another full archive.
     pub full_location: Option<String>,
     pub reason: String,
 }
@@ -82,19 +82,19 @@ pub struct Node {
     pub expected: ExpectedState,
     /// The requested archive, if the operator named it by its URL. Then no other archive is used.
     pub requested: Option<ArchiveName>,
-    /// Slots of the full archives in the archives directory. A state on an older full archive is
-    /// refused: the validator would base its next incremental archive on the newest full archive, and
-    /// accounts that were closed in between would reappear.
+    /// Slots of the full archives in the archives directory. If one of them lies between a base and the slot of
+    /// an incremental archive, the pair is refused: the validator would base its next incremental archive on
+    /// the full archive between them, and accounts that were closed in the meantime would reappear.
     pub full_slots: Vec<u64>,
-    /// Number of bytes of each archive, by its name, that this or an earlier run has fetched.
+    /// For each archive name, the number of bytes that this or an earlier run has fetched.
     pub(super) kept_bytes_by_name: BTreeMap<String, u64>,
     pub failed: Vec<FailedArchive>,
 }
 
 impl Node {
-    /// True if an offer may be tried. A full archive must not have failed. An incremental archive must not
-    /// have failed with the full archive at `full_location`. Fewer than `PAIR_FAULTS_MAX` other incremental
-    /// archives of its server may have failed with that full archive.
+    /// True if an offer may be tried. It must not have failed by itself, nor together with the full archive at
+    /// `full_location`. An offer is also refused if [`PAIR_FAULTS_MAX`] incremental archives of its server have
+    /// failed together with that full archive.
     pub fn allows(&self, offer: &Offer, full_location: Option<&str>) -> bool {
         let mut failed_pairs = Vec::new();
         for failed in &self.failed {
@@ -140,8 +140,8 @@ impl Node {
         self.failed.iter().filter(is_fault).count()
     }
 
-    /// Returns the error for a run that has no candidate left: the last error, and the reasons why the other
-    /// archives failed.
+    /// Returns the error for a run that has no candidate left: the last error or, if several archives have
+    /// failed, an error with the reason for each.
     pub fn no_source_error(&self, last: &Error) -> Error {
         let in_place =
             self.failed.iter().filter(|failed| failed.is_in_place).find_map(|failed| failed.location.as_ref());

@@ -14,14 +14,14 @@ use crate::{SourceLocation, Url};
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct FindOptions {
-    /// Servers, stores and directories. Default: none. Without sources, RPC servers or a cluster must be
-    /// given.
+    /// Servers, stores, directories and single archives. Default: none; then RPC servers or a cluster are
+    /// required.
     #[setters(into)]
     pub sources: Vec<SourceLocation>,
-    /// RPC servers that are asked for the cluster's slot and its peers. Default: none.
+    /// RPC servers that are asked for the cluster's slot, for its peers, and for archives. Default: none.
     #[setters(into)]
     pub rpc: Vec<Url>,
-    /// A cluster whose public RPC server is asked too. Default: none.
+    /// A cluster whose public RPC server is asked for its slot and its peers. Default: none.
     #[setters(strip_option)]
     pub cluster: Option<Cluster>,
     /// Largest age of the state at boot. Default: [`MaxAge::Default`].
@@ -29,19 +29,19 @@ pub struct FindOptions {
     pub max_age: MaxAge,
     /// Looks for incremental archives too. Default: true.
     pub incremental: bool,
-    /// Assumed rate of a restore, in compressed bytes per second, by which the age at boot is
-    /// estimated. Default: 200 MB/s, at which a validator's machine writes about 700 MB/s of
-    /// storages.
+    /// Assumed rate of a restore, in compressed bytes per second, which is used to estimate the age at boot.
+    /// Default: 200 MB/s. The machine then writes about 700 MB/s of storages.
     pub restore_bytes_per_second: u64,
-    /// Number of candidates whose servers are measured, for two seconds each. A server that is not
-    /// measured is assumed to send 30 MB/s, a quarter of a 1 Gbit/s line. Default: 8.
+    /// Number of candidates, best first, whose servers are measured for two seconds each. Because a measurement
+    /// can change the order, there are up to three rounds. A server that is not measured is assumed to send
+    /// 30 MB/s, a quarter of a 1 Gbit/s line. Default: 8.
     pub measured_candidates_max: usize,
     /// Measures a server even if there is no other to compare it with. Default: false.
     pub measure_single_server: bool,
-    /// Reads bank files for ages that no RPC server reports, even without a maximum age; this takes
-    /// some requests. Default: false.
+    /// Reads bank files to learn ages if no RPC server reports the current slot, even without a maximum age.
+    /// This takes a few requests. Default: false.
     pub read_bank_times: bool,
-    /// Genesis hash that RPC servers must have. Default: the hash of `cluster`; without a cluster, any.
+    /// Genesis hash that RPC servers must report. Default: the hash of `cluster`; without a cluster, any.
     #[setters(strip_option)]
     pub expect_genesis_hash: Option<Hash>,
 }
@@ -82,9 +82,9 @@ impl Default for FindOptions {
     }
 }
 
-/// Default limit on a state's age at boot: two and a quarter hours. A validator replays slots about
-/// twice as fast as the cluster makes them, so catching up takes as long again. A full archive
-/// of mainnet without an incremental one is usually older, and is refused.
+/// Default limit on a state's age at boot: two and a quarter hours. A validator replays slots about twice as
+/// fast as the cluster produces them, so catching up takes about as long as the state is old. A mainnet full
+/// archive without an incremental one is usually older, and is refused.
 const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
 
 /// Largest age of a state.

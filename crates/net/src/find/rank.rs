@@ -1,7 +1,7 @@
-//! Ranks candidates by the age that their state will have at boot: its present age, and the time to
-//! fetch and restore it. Reads no files, and sends no requests.
+//! Ranks candidates by the age that their state will have at boot: its present age plus the time to fetch
+//! and restore it. Reads no files, and sends no requests.
 //!
-//! This is the only ranking: `find`, `fetch` and `bootstrap` use it, also after each failure.
+//! This is the only ranking: `find`, `fetch` and `bootstrap` use it, and use it again after each failure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +19,8 @@ const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
 /// Assumed size of an archive whose size is unknown: about the size of mainnet's.
 const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
-/// Number of slots that an archive may be ahead of the RPC servers' slot. A server that names a
-/// later archive is wrong or lies. Archives are older than the newest slot, and RPC servers lag by at
-/// most some minutes.
+/// Number of slots that an archive may be ahead of the RPC servers' slot. Archives are older than the newest
+/// slot, and RPC servers lag by at most a few minutes, so a server that names a later archive is wrong or lies.
 const FUTURE_SLOTS_MAX: u64 = 1_000;
 
 #[derive(Clone, Copy)]
@@ -47,14 +46,14 @@ pub struct RankedCandidates {
     pub stale: Vec<Candidate>,
 }
 
-/// Ranks candidates by what sources offer, and by facts about their cluster.
+/// Offers of sources, and facts about their cluster, from which candidates are ranked.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
     pub offers: Vec<Offer>,
     /// Current slot of the cluster, according to RPC servers.
     pub cluster_slot: Option<u64>,
     pub slot_time: SlotTime,
-    /// Ages of banks according to their bank files, with their slots.
+    /// Slots of banks, and their ages according to their bank files.
     pub ages: Vec<(u64, Duration)>,
     pub max_age: MaxAge,
     pub wants_incremental: bool,
@@ -75,8 +74,8 @@ impl Ranking {
         self.ages = self.offers.iter().filter_map(age).collect();
     }
 
-    /// Returns the age of the bank of a slot. Without the cluster's slot, the age is that of the nearest bank
-    /// of known age that is not older, plus the time of the slots between them. Returns `None` if all
+    /// Returns the age of the bank at a slot. If the cluster's slot is unknown, the age is that of the nearest
+    /// bank of known age that is not older, plus the time of the slots between them. Returns `None` if all
     /// banks of known age are older.
     pub fn age(&self, slot: u64) -> Option<Duration> {
         if let Some(cluster_slot) = self.cluster_slot {
@@ -107,9 +106,10 @@ impl Ranking {
         let pairs = self.combine_offers(node);
         // Uses only the slots of pairs that may still be tried. After a lying server has failed, its
         // slot must not add the same delay to every other candidate.
-        let newest = self.cluster_slot.or(pairs.iter().map(OfferPair::slot).max());
-        let mut candidates: Vec<Candidate> = pairs.into_iter().map(|pair| self.estimate(pair, newest, node)).collect();
-        // If the operator named an archive by URLs, the URLs are used in the given order.
+        let newest_slot = self.cluster_slot.or(pairs.iter().map(OfferPair::slot).max());
+        let mut candidates: Vec<Candidate> =
+            pairs.into_iter().map(|pair| self.estimate(pair, newest_slot, node)).collect();
+        // If the operator named an archive by one or more URLs, they are tried in the given order.
         if node.requested.is_some() {
             return RankedCandidates { candidates, stale: Vec::new() };
         }
@@ -135,10 +135,10 @@ impl Ranking {
         RankedCandidates { candidates, stale }
     }
 
-    fn estimate(&self, pair: OfferPair<'_>, newest: Option<u64>, node: &Node) -> Candidate {
+    fn estimate(&self, pair: OfferPair<'_>, newest_slot: Option<u64>, node: &Node) -> Candidate {
         let OfferPair { full, incremental } = pair;
         let slot = pair.slot();
-        let lag = self.slot_time.duration(newest.unwrap_or(slot).saturating_sub(slot));
+        let lag = self.slot_time.duration(newest_slot.unwrap_or(slot).saturating_sub(slot));
         let age = self.age(slot);
         let remotes = || pair.offers().filter_map(|offer| offer.remote().map(|remote| (offer, remote)));
         let mut kept_bytes = 0;
@@ -179,7 +179,7 @@ impl Ranking {
 
     /// Returns each full archive alone, and with the newest incremental archives that build on it.
     /// The incremental archive may come from another source, because all validators of a cluster have the
-    /// same state at one slot. If a state is expected, only combinations with that state remain.
+    /// same state at a slot. If a state is expected, returns only combinations with that state.
     fn combine_offers(&self, node: &Node) -> Vec<OfferPair<'_>> {
         let mut pairs = Vec::new();
         for full in &self.offers {
@@ -193,8 +193,8 @@ impl Ranking {
             let location = full.location();
             let own_incremental = self.newest_incremental_on(&full.name, &location, node, Some(&full.source));
             let newest_incremental = self.newest_incremental_on(&full.name, &location, node, None);
-            // An incremental archive of another source is used if the full archive's own source has
-            // none. A local full archive is also combined with a newer incremental archive from elsewhere.
+            // An incremental archive from another source is used if the full archive's own source has none. A
+            // local full archive is also combined with a newer incremental archive from another source.
             if let Some(newest) = newest_incremental
                 && own_incremental.is_none_or(|own| full.is_local() && own.name.slot < newest.name.slot)
             {
@@ -203,8 +203,8 @@ impl Ranking {
             if own_incremental.is_some() {
                 pairs.push(OfferPair { full, incremental: own_incremental });
             }
-            // The full archive alone can be younger at boot: fetching the incremental archive may take
-            // longer than the time between their slots.
+            // The state of the full archive alone can be younger at boot, because fetching the incremental
+            // archive may take longer than the time between their slots.
             pairs.push(OfferPair { full, incremental: None });
         }
         pairs.retain(|pair| pair.offers().any(|offer| node.expected.matches(&offer.name)));
@@ -216,8 +216,8 @@ impl Ranking {
         self.wants_incremental && !is_enough && node.requested.is_none()
     }
 
-    /// Returns the newest incremental archive on the full archive at `full_location`. Looks only at the
-    /// offers of `source`, if given.
+    /// Returns the newest incremental archive on the full archive at `full_location`. If `source` is given,
+    /// looks only at the offers of that source.
     pub fn newest_incremental_on(
         &self,
         full: &ArchiveName,
@@ -244,27 +244,27 @@ impl Ranking {
 /// that fetches its full archive. Drops a candidate that needs a local base if the node has a full archive
 /// between the slots of the base and of the incremental archive: a restore would refuse the candidate.
 fn demote_and_drop_local_bases(candidates: &mut Vec<Candidate>, node: &Node) {
-    let remote = candidates.iter().filter(|candidate| !candidate.full.is_local());
-    let newest = remote.map(|candidate| candidate.full.name.slot).max();
-    let is_base = |candidate: &Candidate| candidate.needs_local_base(newest);
+    let fetched = candidates.iter().filter(|candidate| !candidate.full.is_local());
+    let newest_remote_slot = fetched.map(|candidate| candidate.full.name.slot).max();
+    let needs_base = |candidate: &Candidate| candidate.needs_local_base(newest_remote_slot);
     candidates.retain(|candidate| {
         let between = candidate.full.name.slot.saturating_add(1)..candidate.slot();
-        !is_base(candidate) || !node.full_slots.iter().any(|slot| between.contains(slot))
+        !needs_base(candidate) || !node.full_slots.iter().any(|slot| between.contains(slot))
     });
     // All local full archives save the same fetch, so ages decide between them.
     let best_fetched = candidates.iter().find(|candidate| !candidate.full.is_local());
     let fetched_bytes = best_fetched.and_then(Candidate::remaining_bytes);
     candidates.sort_by_key(|candidate| match (fetched_bytes, candidate.remaining_bytes()) {
-        (Some(fetched_bytes), Some(bytes)) => is_base(candidate) && bytes >= fetched_bytes,
+        (Some(fetched_bytes), Some(bytes)) => needs_base(candidate) && bytes >= fetched_bytes,
         _ => false,
     });
 }
 
 impl Candidate {
-    /// True if the full archive is local, and of use only as the base of the incremental archive. It is so if
-    /// a source has a newer full archive, or if the incremental archive was rebased on the local archive.
-    fn needs_local_base(&self, newest_remote: Option<u64>) -> bool {
-        let is_older = newest_remote.is_some_and(|newest| self.full.name.slot < newest);
+    /// True if the full archive is local, and useful only as the base of the incremental archive: a server has
+    /// a newer full archive, or the incremental archive was rebased on the local archive.
+    fn needs_local_base(&self, newest_remote_slot: Option<u64>) -> bool {
+        let is_older = newest_remote_slot.is_some_and(|newest| self.full.name.slot < newest);
         let incremental = self.incremental.as_ref();
         self.full.is_local() && incremental.is_some_and(|offer| is_older || offer.rebased_on.is_some())
     }
@@ -275,7 +275,8 @@ impl Candidate {
     }
 }
 
-/// Returns the time that a transfer or a restore takes at a rate.
+/// Returns the time that a transfer or a restore takes at a rate. If the size is unknown, assumes the size of
+/// a mainnet archive.
 pub fn time_at_rate(bytes: Option<u64>, bytes_per_second: u64) -> Duration {
     let thousands = u128::from(bytes.unwrap_or(UNKNOWN_BYTES)).saturating_mul(1000);
     let milliseconds = thousands.checked_div(u128::from(bytes_per_second.max(1))).and_then(|time| time.try_into().ok());

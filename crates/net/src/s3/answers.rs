@@ -35,7 +35,7 @@ const COMPLETE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Time limit for a request to the machine's metadata service, which is local or absent.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Limit on the size of a response. A list of 1,000 files takes half a megabyte.
+/// Limit on the size of a response. A list of 1,000 files has half a megabyte.
 const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 #[derive(Debug)]

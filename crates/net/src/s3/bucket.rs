@@ -1,4 +1,4 @@
-//! One bucket. Each function makes one request; the caller retries.
+//! Requests to one bucket. This module does not repeat failed requests: its callers do.
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -23,12 +23,11 @@ use super::{Condition, Object, PutOutcome, S3Options, SMALL_BYTES_MAX, SmallFile
 use crate::request::check_clock;
 use crate::{Client, NetError, NetErrorKind, Url, parse_url};
 
-/// Limit on listed files below a prefix: enough for a full and an incremental archive every hour for ten
+/// Limit on the listed files below a prefix: enough for a full and an incremental archive every hour for ten
 /// years.
 const LISTED_MAX: usize = 200_000;
 
-/// Limit on the pages of a list: most services list 1,000 files per page, and 100 are assumed to be the
-/// fewest.
+/// Limit on the pages of a list. Most services list 1,000 files per page; this assumes at least 100.
 const LIST_PAGES_MAX: usize = LISTED_MAX / 100;
 
 /// Validity of signed URLs. They are used at once; a transfer that has begun may outlast them.
@@ -54,7 +53,7 @@ impl Bucket {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(name)
             .with_http_connector(Connector(client.http_client().clone()))
-            // `answers` limits requests, and `retries` repeats them.
+            // `answers` limits the time of requests, and callers repeat them.
             .with_client_options(ClientOptions::new().with_allow_http(false))
             .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
             // Some stores refuse bulk deletion.
@@ -223,8 +222,8 @@ fn none_if_gone<T>(url: &Url, answer: object_store::Result<T>) -> NetResult<Opti
     }
 }
 
-/// Converts the description of a file directly below a prefix. Returns `None` for other files, and for
-/// the empty files with which some programs represent directories.
+/// Converts the description of a file directly below a prefix. Returns `None` for other files, and for the
+/// empty file with which some programs represent the prefix as a directory.
 fn to_object(meta: &object_store::ObjectMeta, prefix: &str) -> Option<Object> {
     let name = meta.location.as_ref().strip_prefix(prefix)?;
     (!name.is_empty() && !name.contains('/')).then(|| Object {

@@ -1,8 +1,8 @@
 //! Reads credentials from a profile in AWS's configuration: keys, or a program that prints them
 //! (`credential_process`).
 //!
-//! `object_store` reads credentials of the environment, web identities, containers and machines,
-//! but no profiles. Credentials never appear in an error, log or debug output.
+//! `object_store` reads credentials from the environment, web identities, containers and machines, but not
+//! from profiles. Credentials never appear in an error, log or debug output.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -69,13 +69,14 @@ impl Profile {
         let config = headings.iter().find_map(|heading| profile::find_section(&config, heading));
         let credentials = profile::find_section(&credentials, name);
         if config.is_none() && credentials.is_none() {
-            return match named_profile {
-                Some(_) => Err(Error::usage(format!("AWS_PROFILE is {name:?}, a profile that no file has")).with_hint(
-                    "profiles are in ~/.aws/config and ~/.aws/credentials, or where AWS_CONFIG_FILE and \
-                                AWS_SHARED_CREDENTIALS_FILE say",
-                )),
-                None => Ok(Self::default()),
-            };
+            if named_profile.is_none() {
+                return Ok(Self::default());
+            }
+            let message = format!("AWS_PROFILE is {name:?}, but no file has that profile");
+            return Err(Error::usage(message).with_hint(
+                "profiles are in ~/.aws/config and ~/.aws/credentials, or in the files that AWS_CONFIG_FILE and \
+                 AWS_SHARED_CREDENTIALS_FILE name",
+            ));
         }
         let sections: Vec<Section> = credentials.into_iter().chain(config).collect();
         let value = |key: &str| sections.iter().find_map(|section| section.get(key)).cloned();
@@ -181,7 +182,7 @@ async fn run_program(command: &str, limit: Duration) -> Result<Vec<u8>, &'static
         Ok(Ok(Some(printed))) => Ok(printed),
         Ok(_) => Err("failed"),
         Err(_) => {
-            // No thread has waited for the process yet, so no other process can have its id.
+            // The task is still waiting for the process, so no other process has its id.
             if let Some(group) = group {
                 let _ = kill_process_group(group, Signal::KILL);
             }

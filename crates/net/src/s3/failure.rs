@@ -39,7 +39,7 @@ pub fn from_store_error(url: &Url, error: &object_store::Error) -> NetError {
         let Some(inner) = cause.source() else { break };
         cause = inner;
     }
-    // Only the innermost error is shown: outer ones name URLs with their queries, which may be secret.
+    // Only the innermost error is shown, because outer ones contain URLs with queries, which may be secret.
     NetError::new(NetErrorKind::BadAnswer, url, cause)
 }
 
@@ -73,7 +73,8 @@ fn kind_of_code(code: &str) -> Option<NetErrorKind> {
         "AuthorizationHeaderMalformed" | "AuthorizationQueryParametersError" => Some(NetErrorKind::Forbidden),
         "IllegalLocationConstraintException" => Some(NetErrorKind::Forbidden),
         "QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage" => Some(NetErrorKind::Full),
-        // S3 sends 400 for a request that arrived too slowly; it can be retried, as after an overload.
+        // S3 sends `RequestTimeout` with status 400 if a request arrives too slowly. It may be retried, as
+        // after an overload.
         "RequestTimeout" | "SlowDown" | "ServiceUnavailable" => Some(NetErrorKind::Status(503)),
         "InternalError" => Some(NetErrorKind::Status(500)),
         _ => None,

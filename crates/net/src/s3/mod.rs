@@ -23,8 +23,8 @@ use slotpress_format::ArchiveName;
 
 use crate::{Client, ClientOptions, NetError, Url, show_url};
 
-/// Limit on documents that are read or written in one piece: an index of thousands of archives
-/// takes a few megabytes.
+/// Limit on the size of documents that are read or written in one piece. An index of thousands of archives has
+/// a few megabytes.
 pub const SMALL_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// A file in a store.
@@ -69,7 +69,7 @@ pub struct S3Options {
     /// URL of a service with S3's interface. Default: `AWS_ENDPOINT_URL`, or AWS itself.
     #[setters(into, strip_option)]
     pub endpoint: Option<String>,
-    /// Region. Default: the region in `AWS_REGION` or the profile.
+    /// Region. Default: the region in `AWS_REGION`, `AWS_DEFAULT_REGION` or the profile.
     #[setters(into, strip_option)]
     pub region: Option<String>,
     /// Does not sign requests, for public buckets. Default: false.
@@ -119,9 +119,9 @@ impl Client {
         s3.bucket(self, url).map_err(|error| failure::to_net_error(url, &error))
     }
 
-    /// Signs the URL of a request that is sent at once. The query of the signed URL is a key.
+    /// Signs the URL of a request that is sent at once. The query of the signed URL is a secret.
     pub(super) async fn sign_url(&self, method: &Method, url: &Url) -> Result<Url, NetError> {
-        // Only URLs that the operator named are signed, never one that a server named.
+        // Only URLs that the operator named are signed, and never URLs that a server named.
         if !self.trusts_urls {
             return Err(NetError::forbidden(url, "a store that was not given as a source"));
         }

@@ -11,8 +11,8 @@ use slotpress_read::{Publishable, already_exists_error};
 use super::{PartialFile, journal_name, partial_name};
 use crate::fetch::journal::{DownloadJournal, temporary_name};
 
-/// Returns the number of bytes of an archive that an earlier run left, according to the journal. The
-/// length of the file says nothing, because the end is written first.
+/// Returns the number of bytes of an archive that an earlier run left, according to the journal. The file's
+/// length does not show this, because its end is written first.
 pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
     let name = journal_name(&partial_name(archive_name));
     // If the journal cannot be read, no bytes are kept.
@@ -26,12 +26,11 @@ pub fn reserved_bytes(dir: &Path, archive_name: &str) -> u64 {
     metadata.map_or(0, |metadata| metadata.blocks().saturating_mul(512))
 }
 
-/// Removes a journal that a run left beside an archive with its final name, because it was killed after
-/// it had renamed the file.
+/// Removes the journal that a run left if it was killed after it had given the file its final name.
 pub fn remove_leftover_journal(dir: &Path, archive_name: &str) -> Result<()> {
     let dir = KeptDir::open(dir)?;
     let name = partial_name(archive_name);
-    // As long as the partial file exists, the journal belongs to it.
+    // While the partial file exists, the journal is still needed.
     if dir.stat_entry(&name)?.is_some() {
         return Ok(());
     }
@@ -73,7 +72,7 @@ impl Publishable for PartialFile {
     }
 
     fn remove(&self) -> Result<()> {
-        // The journal first: it must not describe a new file of the same name.
+        // The journal goes first, because it must never describe a new file of the same name.
         remove_journal(&self.dir, &self.name)?;
         self.dir.remove_if_exists(&self.name)
     }

@@ -27,8 +27,8 @@ impl Source for PartialFile {
 }
 
 impl PartialFile {
-    /// Reads bytes that have arrived, and waits if there are none. `counted_readers` is 1 if
-    /// [`PartialFile::reader_wait`] counts the wait, and 0 otherwise.
+    /// Reads bytes that have arrived, and waits while there are none at this offset. `counted_readers` is 1 if
+    /// [`PartialFile::reader_wait`] includes the wait, and 0 otherwise.
     fn read_arrived(&self, buf: &mut [u8], offset_bytes: u64, counted_readers: usize) -> io::Result<usize> {
         let mut state = self.state.lock();
         loop {
@@ -49,7 +49,7 @@ impl PartialFile {
                 return Err(io::Error::other(error.to_string()));
             }
             if state.is_cancelled {
-                return Err(io::Error::other("the download was ended"));
+                return Err(io::Error::other("the download was canceled"));
             }
             state.waiting_readers = state.waiting_readers.saturating_add(counted_readers);
             if state.waiting_readers > 0 {
@@ -66,7 +66,7 @@ impl PartialFile {
     }
 }
 
-/// Reads the file. Its waits do not count in [`PartialFile::reader_wait`].
+/// Reads the file, but [`PartialFile::reader_wait`] does not include the time for which it waits.
 #[derive(Debug)]
 pub(in crate::fetch) struct UntimedReader<'a>(pub &'a PartialFile);
 
