@@ -1,4 +1,4 @@
-//! Creates bodies of responses. A file is sent in pieces; each is read when the connection is ready for it.
+//! Creates bodies of responses. A file is sent in pieces. Each piece is read when the connection is ready for it.
 
 use std::io;
 use std::sync::Arc;
@@ -56,8 +56,8 @@ impl FileContent {
             if !is_resident {
                 reader.prefetch(offset);
             }
-            // Reuse the buffer of the last piece if that was sent completely, and is not much longer. The
-            // system clears new memory, which takes as long as reading.
+            // Reuses the buffer of the last piece if that piece was sent completely and the buffer is not much
+            // longer than necessary. The system clears new memory, which takes as long as reading.
             let mut buffer = match last_piece.try_into_mut() {
                 Ok(buffer) if buffer.capacity() as u64 / 2 <= length => buffer,
                 _ => Default::default(),

@@ -31,8 +31,8 @@ pub enum FileAnswer {
     Unsatisfiable,
 }
 
-/// Minimum age at which a file's modification date is a strong validator. A younger file may be
-/// modified again within the same second, without a change of its date.
+/// Minimum age at which a file's modification date is a strong validator. A younger file may be modified again
+/// within the same second, and its date would not change.
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 
 pub fn decide_answer(method: &Method, headers: &HeaderMap, version: &FileVersion, now: SystemTime) -> FileAnswer {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_within_the_last_two_seconds_is_no_strong_validator() {
+    fn a_date_within_the_last_two_seconds_is_not_a_strong_validator() {
         let mut headers = HeaderMap::new();
         let same = HeaderValue::from_str(&httpdate::fmt_http_date(version().modified)).expect("text");
         headers.insert(IF_RANGE, same);
@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn parsing_never_panics(text in ".*", length in any::<u64>()) {
+        fn any_range_is_parsed_without_a_panic(text in ".*", length in any::<u64>()) {
             parse_range(&text, length);
         }
 

@@ -31,8 +31,8 @@ use super::tls::Certificates;
 /// Pause after an error of the listening socket, for example if no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Limits on the bytes of a body that are discarded before its request is refused, and on the time for
-/// discarding them.
+/// Limits on the bytes of a body that are read and discarded before the request is refused, and on the time for
+/// this.
 const DISCARDED_BYTES_MAX: usize = 256 * 1024;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -52,7 +52,7 @@ pub enum Site {
     Metrics(Arc<dyn Monitored>),
 }
 
-/// A listening socket with the state that its connections share.
+/// State that the connections of a listening socket share.
 #[derive(Clone)]
 pub struct Endpoint {
     pub site: Site,
@@ -62,7 +62,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Returns the server that logs and counts the connections; `None` for a listener of metrics.
+    /// Returns the server that logs and counts the connections; `None` for the metrics endpoint.
     fn server(&self) -> Option<&Server> {
         match &self.site {
             Site::Archives(server) => Some(server),
@@ -70,7 +70,8 @@ impl Endpoint {
         }
     }
 
-    /// Refuses a connection. Does not wait for the client, so the client may miss the response.
+    /// Refuses a connection. Does not wait for the client, so the client may miss the response. A client that
+    /// expects TLS gets no response.
     fn refuse(&self, stream: &TcpStream, client: SocketAddr, response: &[u8]) {
         if let Some(server) = self.server() {
             server.log_answer(client.ip(), String::new(), 503, 0);
@@ -111,8 +112,8 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
 }
 
 async fn handle_connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, admission: Admission) {
-    // Without this option, small responses would wait for the acknowledgement of earlier ones. A failure
-    // to set it is harmless.
+    // Without this option, a small response would wait until earlier ones are acknowledged. It is not a problem
+    // if the option cannot be set.
     let _ = stream.set_nodelay(true);
     let Some(certificates) = &endpoint.certificates else {
         return serve_http(&endpoint, stream, client, Arc::new(admission)).await;
@@ -123,8 +124,8 @@ async fn handle_connection(endpoint: Endpoint, stream: TcpStream, client: Socket
     }
 }
 
-/// Progress of a connection. Each response and each piece of a file is a step. hyper asks for the next
-/// piece when the client has received the earlier pieces, so a client that causes no step has stalled.
+/// Progress of a connection. Each response and each piece of a file is a step. hyper asks for the next piece
+/// when the client has accepted the earlier ones, so if no step follows, the client has stalled.
 #[derive(Debug, Default)]
 pub struct ConnectionProgress {
     ended_steps: AtomicU64,
@@ -132,7 +133,7 @@ pub struct ConnectionProgress {
 }
 
 impl ConnectionProgress {
-    /// Records that the server prepares a piece. Meanwhile, the client cannot be late.
+    /// Records that the server is preparing a piece. Meanwhile, no delay is the client's fault.
     pub fn begin_step(&self) {
         self.is_preparing.store(true, Relaxed);
     }
@@ -143,7 +144,7 @@ impl ConnectionProgress {
         self.is_preparing.store(false, Relaxed);
     }
 
-    /// Returns the number of ended steps; `None` while the server prepares a piece.
+    /// Returns the number of ended steps; `None` while the server is preparing a piece.
     fn steps_awaiting_client(&self) -> Option<u64> {
         if self.is_preparing.load(Relaxed) { None } else { Some(self.ended_steps.load(Relaxed)) }
     }
@@ -163,7 +164,7 @@ async fn serve_http(
         let (parts, request_body) = request.into_parts();
         let has_body = !request_body.is_end_stream();
         if has_body {
-            // Closing a connection with unread data resets it, and the client might lose the response.
+            // Closing a connection that has unread data resets it, so the client might lose the response.
             let discarding = Limited::new(request_body, DISCARDED_BYTES_MAX).collect();
             let _ = timeout(DISCARD_TIMEOUT, discarding).await;
         }
@@ -203,8 +204,8 @@ async fn serve_http(
     }
 }
 
-/// Logs and counts an invalid head, which hyper itself has answered. Other errors concern only the
-/// client.
+/// Logs and counts a request with an invalid head, which hyper has answered by itself. Other errors concern
+/// only the client.
 fn log_invalid_head(endpoint: &Endpoint, client: SocketAddr, result: &Result<(), hyper::Error>) {
     let (Err(error), Some(server)) = (result, endpoint.server()) else { return };
     if error.is_parse() {

@@ -20,8 +20,8 @@ use slotpress_read::catalog::scan;
 /// Length of a window. Pages are examined, prefetched and dropped window by window.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Number of windows (256 MiB) by which a transfer may lag behind others and still find its pages. A
-/// slower transfer reads the disk again. This bounds the memory that stalled transfers hold.
+/// Number of windows (256 MiB) by which a transfer may lag behind others and still find their pages in the
+/// cache. A slower transfer reads the disk again. This limit bounds the memory that a stalled transfer occupies.
 const LAG_WINDOWS_MAX: u64 = 256;
 
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ pub struct SharedFile {
     windows: Mutex<Windows<ColdPages>>,
 }
 
-/// Reads a range of a file for one transfer, from start to end.
+/// Reads a range of a file for one request, from start to end.
 #[derive(Debug)]
 pub struct RangeReader {
     shared: Arc<SharedFile>,
@@ -73,8 +73,8 @@ impl RangeReader {
         Self { shared, reader_id, range }
     }
 
-    /// Reads the window at this offset and the next window into the page cache, except pages that are
-    /// cached already. May block.
+    /// Reads the window at this offset and the next window into the page cache, except for pages that are
+    /// already there. May block.
     pub fn prefetch(&self, offset: u64) {
         if self.shared.io_hint == IoHint::None {
             return;
@@ -96,8 +96,8 @@ impl RangeReader {
         }
     }
 
-    /// Returns true if the window at this offset and the next window are in the page cache. Reading does
-    /// not block then.
+    /// Returns true if the window at this offset and the next window are in the page cache, so reading does not
+    /// block.
     pub fn is_resident(&self, offset: u64) -> bool {
         let window = window_range(offset / WINDOW_BYTES);
         let end = window.end.saturating_add(WINDOW_BYTES);
@@ -112,8 +112,8 @@ impl RangeReader {
         end.saturating_sub(offset).min(max)
     }
 
-    /// Reads bytes at an offset, at most [`piece_bytes`](Self::piece_bytes). Then drops the pages that
-    /// no transfer needs any more.
+    /// Reads bytes at an offset, at most [`piece_bytes`](Self::piece_bytes). Then drops the pages that no
+    /// request needs any more.
     ///
     /// # Errors
     /// The disk fails, or the file has become shorter.
@@ -144,8 +144,8 @@ impl SharedFile {
     }
 }
 
-/// Windows of a file that were prefetched, and the readers that need them. A value of type `P` (the pages
-/// to drop) is kept for each window until no reader needs the window.
+/// Windows of a file that were prefetched, and the readers that need them. For each window, a value of type
+/// `P` (the pages to drop) is kept until no reader needs the window.
 #[derive(Debug, Default)]
 struct Windows<P> {
     last_id: u64,
@@ -215,8 +215,8 @@ mod tests {
     }
 
     proptest! {
-        /// A window is dropped as soon as the last near reader has passed it, and not earlier. Nothing
-        /// remains at the end.
+        /// A window is dropped as soon as no reader needs it: each one has passed it, or lags too far behind. Once
+        /// all readers are gone, no window remains.
         #[test]
         fn windows_stay_until_no_near_reader_needs_them(steps in proptest::collection::vec((0usize..4, 0u64..400, 0u8..8), 1..200)) {
             let mut windows = Windows::default();

@@ -69,7 +69,7 @@ pub struct ServeOptions {
     /// served.
     #[setters(into)]
     pub dirs: Vec<PathBuf>,
-    /// Address to listen at; port 0 picks a free one, reported by [`ServeEvent::Listening`].
+    /// Address to listen on. Port 0 picks a free port, which [`ServeEvent::Listening`] reports.
     pub listen: SocketAddr,
     /// Certificate and key for encryption. Default: none, plain HTTP.
     #[setters(strip_option)]
@@ -84,31 +84,31 @@ pub struct ServeOptions {
     /// Limit on the rate of each client, in bytes per second. Default: none.
     #[setters(strip_option)]
     pub max_client_rate_bytes_per_second: Option<u64>,
-    /// Maximum number of connections of all clients together. Default: 1024, which take 64 MiB of memory
-    /// if all are busy.
+    /// Maximum number of connections of all clients together. Default: 1024, which use about 64 MiB of
+    /// memory if all are busy.
     pub max_connections: usize,
-    /// Maximum number of connections of each client. Default: 64, more than download programs and
-    /// browsers open.
+    /// Maximum number of connections of each client. Default: 64, which is enough for download programs and
+    /// browsers.
     pub max_connections_per_client: usize,
     /// Proxies whose header `X-Forwarded-For` is trusted; limits apply to the clients of these proxies.
     /// Default: none.
     #[setters(into)]
     pub trusted_proxies: Vec<IpAddr>,
-    /// Page cache policy for served files. Default: gentle, which drops the pages that serving
-    /// loaded.
+    /// Page cache policy for served files. Default: gentle, which drops the pages that were read only to be
+    /// served.
     pub io_hint: IoHint,
-    /// Threads that answer requests; 0 counts as 1. Further threads, which may wait for the disk,
+    /// Number of threads that answer requests; 0 counts as 1. Further threads, which may wait for the disk,
     /// are started as needed. Default: one per core, at most 8.
     pub threads: usize,
-    /// Time within which a complete request must arrive, from the start of the connection or the last
-    /// response. Default: 15 seconds.
+    /// Time within which the head of a request must arrive, after the start of the connection or after the last
+    /// response. Also limits a TLS handshake. Default: 15 seconds.
     pub head_timeout: Duration,
     /// Time within which a client must accept the pending piece: 512 KiB, or less under a rate limit or
     /// with more than 64 connections. Default: 60 seconds.
     pub stall_timeout: Duration,
     /// Time for which transfers may continue after a request to stop. Default: 60 seconds.
     pub grace: Duration,
-    /// Reports ranges of one archive for one client as one transfer, some seconds after the last range.
+    /// Reports all ranges of one archive for one client as one transfer, a few seconds after the last range.
     /// Default: true.
     pub gathers_ranges: bool,
 }
@@ -122,7 +122,7 @@ pub const THREADS_DEFAULT_MAX: usize = 8;
 #[warn(missing_docs)]
 impl ServeOptions {
     /// Creates options that serve directories at an address, without encryption or rate limits, over at
-    /// most 1024 connections, 64 of each client.
+    /// most 1024 connections, 64 per client.
     pub fn new(dirs: impl IntoIterator<Item = impl Into<PathBuf>>, listen: SocketAddr) -> Self {
         Self {
             dirs: dirs.into_iter().map(Into::into).collect(),
@@ -202,7 +202,7 @@ impl Server {
         ArchiveList::new(&archives, self.transfers.list(), clock::now())
     }
 
-    /// Logs an answered request. Drops the event if the log is full, because no client may wait for it.
+    /// Logs an answered request. Drops the event if the log is full, because clients must not wait for the log.
     fn log_answer(&self, client: IpAddr, request: String, status: u16, sent_bytes: u64) {
         let answered = AnsweredRequest { client: client.to_canonical(), request, status, sent_bytes };
         let _ = self.log.try_send(ServeEvent::Answered(answered));
@@ -227,10 +227,10 @@ const BLOCKING_THREADS_MAX: usize = 64;
 const OTHER_DESCRIPTORS: u64 = 128;
 
 /// Serves until `progress` is interrupted, and then until all connections are closed or the grace
-/// period is over. Reads certificates again every second, and uses them if they changed.
+/// period is over. Reads certificates again every second, and uses them if they have changed.
 ///
 /// # Errors
-/// A directory or certificate cannot be read; an address is in use.
+/// A directory or certificate cannot be read; an address cannot be used; threads cannot be started.
 pub fn serve(options: &ServeOptions, progress: &dyn Progress, mut on_event: impl FnMut(&ServeEvent)) -> Result<()> {
     let certificates = options.tls.clone().map(Certificates::new).transpose()?;
     let (sender, events) = sync_channel(LOG_EVENTS_MAX);
@@ -300,8 +300,8 @@ fn start_runtime(threads: usize, name: &str) -> Result<Runtime> {
         .map_err(|error| spawn_error(&error))
 }
 
-/// Forwards events until the end of an interval, or a full log of them while requests come faster than
-/// they are logged. Then reports the transfers that have ended.
+/// Forwards events for one interval, but at most [`LOG_EVENTS_MAX`], so this function returns even if requests
+/// arrive faster than they are logged. Then reports the transfers that have ended.
 fn forward_events(
     events: &Receiver<ServeEvent>,
     transfers: &Transfers,
@@ -329,7 +329,7 @@ fn bind(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAd
 fn listen_error(address: SocketAddr, error: &std::io::Error) -> Error {
     let hint = match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
-            "choose port 1024 or a higher one; or allow lower ones (AmbientCapabilities=CAP_NET_BIND_SERVICE of the service)"
+            "choose port 1024 or higher; or allow lower ports (AmbientCapabilities=CAP_NET_BIND_SERVICE in the service's unit)"
         }
         _ => "choose another address or port; `ss -ltnp` shows what listens there now",
     };

@@ -17,16 +17,16 @@ use tokio::time::Instant;
 use super::ServeOptions;
 use super::proxies::is_trusted;
 
-/// Limit on the length of a request's headers, in bytes. An idle connection may hold that much memory.
+/// Limit on the length of a request's headers, in bytes. An idle connection may occupy that much memory.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 pub const HEADERS_MAX: usize = 64;
 
-/// Maximum length of a piece without a rate limit. A piece of this length is still in the processor's
-/// cache when it is sent. A transfer holds at most one piece and the end of another in memory.
+/// Maximum length of a piece without a rate limit. A piece of this length is still in the processor's cache
+/// when it is sent. A request keeps at most one piece and the end of another in memory.
 const PIECE_BYTES_MAX: u64 = 512 * 1024;
 
-/// Memory for the pieces of all connections. With more than 64 connections, pieces are shorter.
+/// Memory for one piece of each connection. If there are more than 64 connections, pieces are shorter.
 const ALL_PIECES_BYTES: u64 = 64 * PIECE_BYTES_MAX;
 
 /// Bounds on the length of a piece under a rate limit: short for fairness at low rates, long for
@@ -34,7 +34,7 @@ const ALL_PIECES_BYTES: u64 = 64 * PIECE_BYTES_MAX;
 const PIECE_BYTES_MIN: u64 = 16 * 1024;
 const LIMITED_PIECE_BYTES_MAX: u64 = 256 * 1024;
 
-/// Resolution of timers. A shorter wait is skipped; its time is added to a later wait.
+/// Resolution of timers. A shorter wait is skipped, and its time is added to a later wait.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl ClientLimits {
         Ok(Admission { limits: self.clone(), client, is_connection: true })
     }
 
-    /// Admits a request of a client behind a proxy. It counts as a connection of that client.
+    /// Admits a request of a client behind a proxy. The request counts as a connection of that client.
     ///
     /// # Errors
     /// The client has reached its limit of connections.
@@ -133,7 +133,7 @@ impl ClientLimits {
         self.connections.load(Relaxed)
     }
 
-    /// Forgets clients that have no connection and a full bucket. Call about every second.
+    /// Forgets clients that have no connection and a full bucket. Must be called about once a second.
     pub fn forget_idle_clients(&self) {
         let now = self.start.elapsed();
         self.clients.lock().retain(|_, client| {
@@ -251,7 +251,7 @@ mod tests {
             }
             start.elapsed()
         });
-        // 2 MiB take 2 s at 1 MiB/s: a new client may not send a burst first.
+        // 2 MiB take 2 s at 1 MiB/s, because not even a new client gets a burst.
         assert_eq!(waited, Duration::from_secs(2));
     }
 

@@ -31,7 +31,7 @@ pub struct Metrics {
     registry: Mutex<Registry>,
 }
 
-/// Adds a registry whose names begin with `prefix` to another one, and registers `build_info` in it.
+/// Adds a registry whose names begin with `prefix` to `parent`, and registers `build_info` in it.
 pub fn add_sub_registry<'r>(parent: &'r mut Registry, prefix: &str) -> &'r mut Registry {
     let registry = parent.sub_registry_with_prefix(prefix);
     let build_info: Family<Label, Gauge> = register(registry, "build_info", "Version of the program");
@@ -70,7 +70,7 @@ impl Metrics {
             responses: register(registry, "responses", "Responses by status"),
             registry: Mutex::new(root),
         };
-        // Create all counters now: if one appeared only at its first event, rates would miss that event.
+        // Creates all counters now, because rates would miss the first event of a counter that appears with it.
         for status in STATUSES {
             drop(metrics.responses.get_or_create(&[("status", status)]));
         }

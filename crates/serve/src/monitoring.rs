@@ -45,7 +45,7 @@ impl Monitored for Server {
     }
 }
 
-/// A running server of metrics. Dropping it stops the server.
+/// A running metrics server. Dropping this value stops it.
 #[derive(Debug)]
 pub struct MetricsServer {
     pub address: SocketAddr,
@@ -56,7 +56,7 @@ pub struct MetricsServer {
 /// Serves `/metrics` and `/healthz` at an address.
 ///
 /// # Errors
-/// The address is in use; no thread can be started.
+/// The address cannot be used; no thread can be started.
 pub fn serve_metrics(listen: SocketAddr, monitored: Arc<dyn Monitored>) -> Result<MetricsServer> {
     let runtime = start_runtime(1, "metrics")?;
     let (listener, address) = bind(&runtime, listen)?;

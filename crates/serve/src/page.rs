@@ -87,8 +87,8 @@ fn shorten_parts(text: &str) -> String {
     shortened
 }
 
-/// Returns the origin for URLs in commands, with the host by which the client reached the server. A host
-/// that a shell might interpret is replaced by `HOST`.
+/// Returns the origin for URLs in commands, with the host name that the client used for the server. A name that
+/// a shell might interpret is replaced with `HOST`.
 fn origin_url(host: &str, is_tls: bool) -> String {
     let host = if is_valid_host(host) { host } else { "HOST" };
     format!("{}://{host}", if is_tls { "https" } else { "http" })

@@ -11,8 +11,8 @@ use super::conditions::list_values;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Returns the client of a request from the proxy at `peer`. Reads `X-Forwarded-For` from its end, up to
-/// the first address that is not a trusted proxy's: the client may have invented the ones before it. If
-/// the list ends or has an invalid address earlier, the proxy read last counts as the client.
+/// the first address that is not a trusted proxy's. That client may have invented the addresses before it.
+/// If the list ends or an address is invalid before that, the last proxy that was read counts as the client.
 pub fn find_client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
     let hops: Vec<&str> = list_values(headers, &FORWARDED_FOR).collect();
     let mut client = peer;
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_address_that_is_no_proxy_is_the_client() {
+    fn the_last_address_that_is_not_a_proxy_is_the_client() {
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
         let trusted = [ip("127.0.0.1"), ip("10.0.0.9")];
         let client = |lines: &[&str]| {
@@ -58,7 +58,7 @@ mod tests {
             (&["203.0.113.7:4711"], "203.0.113.7"),
             (&["[2001:db8::1]:4711"], "2001:db8::1"),
             (&["[2001:db8::1]"], "2001:db8::1"),
-            // The addresses before the one that the proxy saw are claims of the client.
+            // The addresses before the one that the proxy saw are only the client's claims.
             (&["1.2.3.4, 203.0.113.7"], "203.0.113.7"),
             (&["1.2.3.4", "203.0.113.7, 10.0.0.9"], "203.0.113.7"),
             (&["203.0.113.7, ::ffff:10.0.0.9"], "203.0.113.7"),

@@ -162,7 +162,7 @@ impl Exchange<'_> {
             // No descriptor is free, permission is missing, or the disk fails. Clients need no details.
             Ok(Err(_)) | Err(_) => return unavailable_reply("The archive cannot be read.\n"),
         };
-        // Describe the file that was opened: a different one may have taken the name since the scan.
+        // Describes the file that was opened, because a different one may have taken the name since the scan.
         let mut opened = ListedArchive {
             file_id: scan::file_id(&stat),
             size_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
@@ -195,8 +195,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Returns the response with a file or a part of it, or the one that a condition of the request
-    /// demands.
+    /// Returns a response with the file or a part of it, or without it if a condition of the request is not met.
     fn send(&self, served: ServedFile) -> Reply {
         let Parts { method, headers, .. } = self.request;
         let length_bytes = u64::try_from(served.stat.st_size).unwrap_or_default();
@@ -255,7 +254,7 @@ fn has_required_host(request: &Parts) -> bool {
     hosts == 1 || (hosts == 0 && request.version == hyper::Version::HTTP_10)
 }
 
-/// Removes the body of the response to a HEAD request, even if it is an error.
+/// Removes the body from the response to a HEAD request, even if the response reports an error.
 fn drop_head_body(request: &Parts, mut response: Reply) -> Reply {
     if request.method == Method::HEAD {
         *response.body_mut() = Content::Bytes(Bytes::new());
@@ -317,7 +316,7 @@ fn reply(status: StatusCode, text: &str) -> Reply {
     reply_with_type(status, PLAIN_TEXT, text.to_string())
 }
 
-/// Creates a response after which the client may ask again in a moment.
+/// Creates a response that asks the client to try again after five seconds.
 fn unavailable_reply(text: &str) -> Reply {
     let response = reply(StatusCode::SERVICE_UNAVAILABLE, text);
     with_header(response, RETRY_AFTER, "5")

@@ -1,5 +1,5 @@
-//! Reads the server's certificate and key from files, reads them again when asked, and uses them if they
-//! changed. Uses rustls with ring. The system's certificates are not used.
+//! Reads the server's certificate and key from files. Reads the files again when asked, and then uses the new
+//! certificate if they have changed. Encryption is done by rustls with ring.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Certificates {
     /// Reads the files for the first time.
     ///
     /// # Errors
-    /// The files cannot be read, or do not belong together.
+    /// The files cannot be read, are not in PEM, or do not belong together.
     pub fn new(files: TlsFiles) -> Result<Arc<Self>> {
         let cert_pem = read_pem(&files.cert)?;
         let key_pem = read_pem(&files.key)?;
@@ -51,7 +51,7 @@ impl Certificates {
         self.current.lock().config.clone()
     }
 
-    /// Reads the files again, and uses them if they changed. Returns true if they changed.
+    /// Reads the files again, and uses them if they have changed. Returns true if so.
     ///
     /// # Errors
     /// The files cannot be used; the old certificate stays in use.
@@ -74,11 +74,11 @@ fn build_config(files: &TlsFiles, cert_pem: &[u8], key_pem: &[u8]) -> Result<Arc
     let certificates = CertificateDer::pem_slice_iter(cert_pem).collect::<std::result::Result<Vec<_>, _>>();
     let certificates = certificates.unwrap_or_default();
     if certificates.is_empty() {
-        let message = format!("{cert_path} holds no certificate in PEM");
+        let message = format!("{cert_path} does not contain a certificate in PEM");
         return Err(Error::failed(message).with_hint("pass the file that has a line -----BEGIN CERTIFICATE-----"));
     }
     let Ok(key) = PrivateKeyDer::from_pem_slice(key_pem) else {
-        let message = format!("{key_path} holds no private key in PEM");
+        let message = format!("{key_path} does not contain a private key in PEM");
         let hint = "pass the file that has a line -----BEGIN PRIVATE KEY-----, without a password";
         return Err(Error::failed(message).with_hint(hint));
     };

@@ -14,7 +14,7 @@ use slotpress_base::{range_bytes, saturating_add_to, text};
 
 use super::metrics::Metrics;
 
-/// A transfer of ranges has ended after this time without a further range.
+/// A transfer of ranges ends this long after its last request, unless a further range is requested.
 pub const QUIET_TIME: Duration = Duration::from_secs(5);
 
 /// Number of transfers above which a transfer ends as soon as none of its requests is running.
@@ -66,7 +66,8 @@ fn serialize_address<S: Serializer>(client: &SocketAddr, serializer: S) -> Resul
 pub struct AnsweredRequest {
     /// Address of the client.
     pub client: IpAddr,
-    /// Method and path of the request, truncated to 256 characters; empty for a refused connection.
+    /// Method and path of the request, truncated to 256 characters; empty for a refused connection or an invalid
+    /// request.
     pub request: String,
     /// HTTP status of the response.
     pub status: u16,
