@@ -77,7 +77,7 @@ impl Directory {
         let etag = to_object(name, &fstat(&file).or_path("read", &path)?).etag;
         let bytes = read_at_most(file, bytes_max.saturating_add(1), &path)?;
         if bytes.len() as u64 > bytes_max {
-            Err(Error::failed(format!("{} exceeds the {bytes_max} bytes that are read", path.escaped()))
+            Err(Error::failed(format!("{} is longer than the limit of {bytes_max} bytes", path.escaped()))
                 .with_hint("another program wrote it: move it away, or choose another target"))
         } else {
             Ok(Some(SmallFile { bytes, etag }))
@@ -98,7 +98,7 @@ impl Directory {
     ) -> Result<PutOutcome> {
         let file = StagedFile::create_in(&self.0)?;
         file.file().write_all(bytes).or_path("write", file.path())?;
-        // Held until the file has its name.
+        // The lock is held until the file has its name.
         let _lock = match condition {
             Condition::Unchanged(etag) => {
                 let lock = self.lock(progress)?;
@@ -127,7 +127,7 @@ impl Directory {
         if !replace && self.0.stat_entry(name)?.is_some() {
             return Err(already_exists_error(&self.0.path_of(name)));
         }
-        // Several uploads may replace the same file at the same time; the last to finish keeps the name.
+        // Several uploads may replace the same file at the same time. The one that finishes last keeps the name.
         let file = if replace { StagedFile::create_in(&self.0) } else { StagedFile::create_for(&self.0, name) }?;
         let file_copy = file.file().try_clone().or_path("write", file.path())?;
         Ok(FileUpload {
@@ -140,12 +140,12 @@ impl Directory {
     }
 
     fn lock(&self, progress: &dyn Progress) -> Result<DirLock> {
-        // A lock belongs to an open file description, so each thread opens its own.
+        // A lock belongs to an open file description, so each caller opens the directory again.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(&self.0, ".", flags, Mode::empty()).or_path("open", self.0.path())?;
         for _ in 0..LOCK_WAITS_MAX {
             match try_lock(&dir).or_path("lock", self.0.path())? {
-                // Without support for locks, nothing protects the file.
+                // On a file system without locks, the file is not protected.
                 LockAttempt::Acquired | LockAttempt::Unsupported => return Ok(DirLock(dir)),
                 LockAttempt::Busy => progress::wait(progress, LOCK_WAIT),
             }
@@ -167,8 +167,8 @@ impl Drop for DirLock {
     }
 }
 
-/// Describes a file. A file that replaces it has a different tag, because the tag contains the inode and
-/// the modification time.
+/// Describes a file. Its tag contains the inode and the modification time, so a file that replaces it has a
+/// different tag.
 fn to_object(name: &str, stat: &Stat) -> Object {
     let since_1970 = Duration::from_nanos(modified_ns(stat));
     Object {

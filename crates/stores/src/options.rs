@@ -5,7 +5,7 @@ use std::time::Duration;
 use derive_setters::Setters;
 use slotpress_net::s3::S3Options;
 
-/// Options for writing to targets.
+/// Options for reading and writing targets.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct StoreOptions {
@@ -14,8 +14,8 @@ pub struct StoreOptions {
     /// Memory for the parts of one upload, in bytes: those in flight, and one that is being filled.
     /// Default: 256 MiB.
     pub memory_bytes: u64,
-    /// Time without success after which requests to a failing store are not repeated. Default: 10 minutes,
-    /// longer than it takes to move a service to another machine.
+    /// Time without success after which requests to a failing store are no longer repeated. Default: 10
+    /// minutes, longer than it takes to move a service to another machine.
     pub give_up_after: Duration,
     /// Repeats requests even if the store has never been reached, as a long-running service should. Default: false,
     /// because a wrong endpoint should fail at once.

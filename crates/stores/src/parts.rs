@@ -71,8 +71,8 @@ pub struct UploadState {
 }
 
 impl UploadState {
-    /// Returns an upper bound for the number of bytes that need not be sent again: the last part of the file,
-    /// which may be shorter, counts as a whole one.
+    /// Returns an upper bound for the number of bytes that need not be sent again: the last part of the file
+    /// counts as a full part, although it may be shorter.
     pub fn done_bytes(&self) -> u64 {
         self.part_bytes.saturating_mul(self.tags.len() as u64)
     }

@@ -17,9 +17,9 @@ use slotpress_read::{SharedSource, already_exists_error};
 use crate::directory::Directory;
 use crate::{StoreOptions, Target, Upload, UploadState};
 
-/// Returns the HTTP headers that a bucket sends with an archive, with its root if that is known before the
-/// upload. An archive never changes under its name. A directory ignores headers: the server
-/// in front of it sends its own.
+/// Returns the HTTP headers that a bucket sends with an archive: its type, its root if that is known before the
+/// upload, and permission to cache it for good, because the archive of a name never changes. A directory ignores
+/// headers: the web server in front of it sends its own.
 pub fn headers_of(name: &ArchiveName, root: Option<ArchiveRoot>) -> Attributes {
     let mut headers = Attributes::from_iter([
         (Attribute::ContentType, name.compression.content_type()),
@@ -34,8 +34,8 @@ pub fn headers_of(name: &ArchiveName, root: Option<ArchiveRoot>) -> Attributes {
 
 /// A target for reading and writing. Clones share connections and credentials.
 ///
-/// File names are relative to the target, without `/`. Calls repeat failed requests where that may help,
-/// for the time in the options, and warn of it. They end soon after their [`Progress`] is interrupted.
+/// File names are relative to the target, and contain no `/`. Calls repeat failed requests if that may help, for
+/// the time in the options, and warn about it. They end soon after their [`Progress`] is interrupted.
 #[derive(Clone, Debug)]
 pub struct Store {
     target: Target,
@@ -59,22 +59,22 @@ pub(crate) struct BucketPrefix {
 }
 
 impl BucketPrefix {
-    /// Repeats a request until it succeeds or the store has failed for too long. Does not repeat it if the
-    /// store was never reached, unless the options say to wait for the store.
-    pub fn with_retries<T, F: Future<Output = Result<T, NetError>>>(
+    /// Repeats a request until it succeeds, another attempt cannot help, or the store has failed for too long.
+    /// Does not repeat it if the store was never reached, unless the options say to wait for the store.
+    pub fn retry<T, F: Future<Output = Result<T, NetError>>>(
         &self,
         progress: &dyn Progress,
         request: impl Fn() -> F,
     ) -> Result<T> {
         Retries::new(self.options.give_up_after).run(progress, || {
             let answer = self.client.block_on(progress, request());
-            // An inner error ends the attempts. After an outer one, the request is repeated if that may help.
+            // An inner error ends the attempts. After an outer error, the request is repeated if that may help.
             if self.record_attempt(answer.as_ref().err()) { Ok(Ok(answer?)) } else { Ok(answer.map_err(Error::from)) }
         })?
     }
 
-    /// Records whether the store has answered a request. Returns true if a failed request may be repeated:
-    /// the store has answered before, or the options say to wait for it.
+    /// Records whether a request has reached the store. Returns true if a failed request may be repeated: the
+    /// store has been reached, now or before, or the options say to wait for it.
     pub fn record_attempt(&self, error: Option<&NetError>) -> bool {
         let was_reached = &self.bucket.was_reached;
         if error.is_none_or(|error| error.kind() != NetErrorKind::Connect) {
@@ -142,7 +142,7 @@ impl Store {
     /// `None` if the subdirectory does not exist.
     ///
     /// # Errors
-    /// Something else has the name; the disk fails.
+    /// The name is not that of a directory; the disk fails.
     pub fn open_dir(&self, name: &str) -> Result<Option<Self>> {
         check_name(name)?;
         let backend = match &self.backend {
@@ -158,7 +158,7 @@ impl Store {
     /// Same as [`Store::open_dir`], but creates the subdirectory if it does not exist.
     ///
     /// # Errors
-    /// Something else has the name; the disk fails.
+    /// The name is not that of a directory; the disk fails.
     pub fn open_or_create_dir(&self, name: &str) -> Result<Self> {
         check_name(name)?;
         let backend = match &self.backend {
@@ -176,14 +176,14 @@ impl Store {
         }
     }
 
-    /// Lists the files directly below the target, sorted by name, without unfinished ones.
+    /// Lists the files directly below the target, sorted by name. Leaves out unfinished files.
     ///
     /// # Errors
     /// The store refuses or fails; it has too many files.
     pub fn list(&self, progress: &dyn Progress) -> Result<Vec<Object>> {
         match &self.backend {
             Backend::Dir(dir) => dir.list(),
-            Backend::S3(s3) => s3.with_retries(progress, || s3.bucket.list(&s3.url)),
+            Backend::S3(s3) => s3.retry(progress, || s3.bucket.list(&s3.url)),
         }
     }
 
@@ -195,7 +195,7 @@ impl Store {
         check_name(name)?;
         match &self.backend {
             Backend::Dir(dir) => dir.stat(name),
-            Backend::S3(s3) => s3.with_retries(progress, || s3.bucket.stat(s3.url_of(name))),
+            Backend::S3(s3) => s3.retry(progress, || s3.bucket.stat(s3.url_of(name))),
         }
     }
 
@@ -208,15 +208,15 @@ impl Store {
         let bytes_max = bytes_max.min(SMALL_BYTES_MAX);
         match &self.backend {
             Backend::Dir(dir) => dir.get_small_file(name, bytes_max),
-            Backend::S3(s3) => s3.with_retries(progress, || s3.bucket.get_small_file(s3.url_of(name), bytes_max)),
+            Backend::S3(s3) => s3.retry(progress, || s3.bucket.get_small_file(s3.url_of(name), bytes_max)),
         }
     }
 
     /// Writes a small file if the condition is met, and reads it back. Readers see the old or the
     /// new file, never a part.
     ///
-    /// A file with the same content counts as written, even if the condition is not met: a bucket's
-    /// response may be lost after the file was written, and the request repeated.
+    /// If the file already has this content, it counts as written, even if the condition is not met. The reason
+    /// is that a bucket's response may be lost, and then the request is repeated after the file was written.
     ///
     /// # Errors
     /// The file is longer than 8 MiB; the store refuses or fails, or lacks the file although it
@@ -244,7 +244,7 @@ impl Store {
             Backend::Dir(dir) => dir.put_small_file(name, bytes, condition, progress)?,
             Backend::S3(s3) => {
                 let url = s3.url_of(name);
-                s3.with_retries(progress, || s3.bucket.put_small_file(&url, bytes, headers, condition))?
+                s3.retry(progress, || s3.bucket.put_small_file(&url, bytes, headers, condition))?
             }
         };
         let written_file = self.get_small_file(name, SMALL_BYTES_MAX, progress)?;
@@ -256,7 +256,7 @@ impl Store {
                 Err(Error::failed(message)
                     .with_hint("look at the store's own log, and read the file with another program"))
             }
-            // Another program has changed the file since.
+            // Another program has changed the file in the meantime.
             _ => Ok(PutOutcome::Refused),
         }
     }
@@ -269,11 +269,11 @@ impl Store {
         check_name(name)?;
         match &self.backend {
             Backend::Dir(dir) => dir.delete(name),
-            Backend::S3(s3) => s3.with_retries(progress, || s3.bucket.delete(s3.url_of(name))),
+            Backend::S3(s3) => s3.retry(progress, || s3.bucket.delete(s3.url_of(name))),
         }
     }
 
-    /// Opens a file for reading at any offset. After `cancel` is cancelled, reads from a bucket fail.
+    /// Opens a file for reading at any offset. After `cancel` is canceled, reads from a bucket fail.
     ///
     /// # Errors
     /// The file does not exist; the store refuses or fails.
@@ -285,9 +285,9 @@ impl Store {
         })
     }
 
-    /// Begins to write a large file of at most `bytes_max` bytes, which appears complete or not at all.
-    /// With `replace`, the finished file replaces a file of that name. Without it, it does so only in a
-    /// bucket, if another upload of the name finishes during this one.
+    /// Begins to write a large file of at most `bytes_max` bytes, which appears complete or not at all. With
+    /// `replace`, the finished file replaces a file of that name. Without `replace`, a file that has the name is
+    /// an error. In a bucket, however, a file that took the name during this upload is replaced.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) if the name is taken; the
@@ -312,11 +312,11 @@ impl Store {
         }
     }
 
-    /// Resumes an upload of a file of this length that another process began. Writing continues at
-    /// [`Upload::resumed_bytes`]. Returns `None` for a directory, which keeps no uploads, or if the state
-    /// does not fit the file. Writing later fails if the store has dropped the upload or a part of it.
-    /// The cause of that error has the kind [`slotpress_net::NetErrorKind::Gone`] or `Changed`, and only
-    /// a new upload helps.
+    /// Resumes the upload of a file of this length that another process began. Writing continues at
+    /// [`Upload::resumed_bytes`]. Returns `None` for a directory, which keeps no uploads, or if the state does
+    /// not fit the file. If the store has dropped the upload or a part of it, writing or finishing fails. The
+    /// cause of that error has the kind [`slotpress_net::NetErrorKind::Gone`] or `Changed`, and only a new upload
+    /// helps.
     ///
     /// # Errors
     /// The parts do not fit into memory.
@@ -328,7 +328,7 @@ impl Store {
         }
     }
 
-    /// Aborts an upload that no run will resume, because the store would keep its parts.
+    /// Aborts an upload that no run will resume. Otherwise, the store would keep its parts.
     ///
     /// # Errors
     /// The store refuses or fails; an upload that is already gone is not an error.
@@ -336,9 +336,7 @@ impl Store {
         check_name(name)?;
         match &self.backend {
             Backend::Dir(_) => Ok(()),
-            Backend::S3(s3) => {
-                s3.with_retries(progress, || s3.bucket.abort_upload(s3.url_of(name), state.upload_id.clone()))
-            }
+            Backend::S3(s3) => s3.retry(progress, || s3.bucket.abort_upload(s3.url_of(name), state.upload_id.clone())),
         }
     }
 }

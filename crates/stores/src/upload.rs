@@ -22,12 +22,12 @@ use crate::{PARTS_MAX, UploadState};
 /// must remove the parts.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time for which an abort waits for parts that are in flight. A store may keep a part that it received
-/// before the abort, and stored only afterwards.
+/// Time for which an abort waits for parts that are in flight. A store may keep a part that it receives before
+/// the abort but stores only afterwards.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A large file that is being written. It appears complete when [`Upload::finish`] returns, or never.
-/// Dropping an upload aborts it; an upload that was [kept](Upload::keep) can be resumed.
+/// A large file that is being written. It appears complete when [`Upload::finish`] succeeds, or not at all.
+/// Dropping an unfinished upload aborts it; an upload that was [kept](Upload::keep) can be resumed.
 #[derive(Debug)]
 pub struct Upload(Backend);
 
@@ -51,7 +51,7 @@ impl Upload {
         progress: &dyn Progress,
     ) -> Result<Self> {
         let sizes = PartSizes::new(bytes_max, s3.options.memory_bytes)?;
-        let upload_id = s3.with_retries(progress, || s3.bucket.begin_upload(s3.url_of(name), headers))?;
+        let upload_id = s3.retry(progress, || s3.bucket.begin_upload(s3.url_of(name), headers))?;
         Ok(Self(Backend::Parts(Box::new(PartsUpload::new(s3, name, upload_id, sizes)))))
     }
 
@@ -86,12 +86,12 @@ impl Upload {
         self.parts().map_or(0, |upload| upload.resumed_bytes)
     }
 
-    /// Writes the next bytes, and waits while the maximum number of parts is in flight. Without bytes,
+    /// Writes the next bytes, and waits while the maximum number of parts is in flight. If `bytes` is empty,
     /// only records the parts that have arrived or failed.
     ///
     /// # Errors
-    /// A part cannot be sent, or the disk fails; there are more bytes than announced; the user
-    /// interrupts.
+    /// A part cannot be sent, or the disk fails; there are more bytes than fit into the parts; `progress` is
+    /// interrupted.
     pub fn write(&mut self, bytes: &[u8], progress: &dyn Progress) -> Result<()> {
         match &mut self.0 {
             Backend::File(Some(upload)) => upload.write(bytes),
@@ -111,7 +111,7 @@ impl Upload {
         self.parts().map(PartsUpload::state)
     }
 
-    /// Completes the file after all bytes were written.
+    /// Completes the file after all bytes have been written.
     ///
     /// # Errors
     /// Those of [`Upload::write`]; or the name is taken (only in a directory), or the store has lost parts.
@@ -154,7 +154,7 @@ struct PartsUpload {
     url: Url,
     upload_id: String,
     sizes: PartSizes,
-    /// Failures of the store. Any part that arrives resets them.
+    /// Failures of the store. They are reset when any part arrives.
     retries: Retries,
     resumed_bytes: u64,
     length_bytes: u64,
@@ -213,11 +213,11 @@ impl PartsUpload {
         Ok(())
     }
 
-    /// Sends the filled part as soon as there is room for one more in flight.
+    /// Sends the filled part as soon as fewer than the maximum number of parts are in flight.
     fn send_filled_part(&mut self, progress: &dyn Progress) -> Result<()> {
         if self.started_parts as u64 >= PARTS_MAX {
             let allowed = show_bytes(self.sizes.part_bytes.saturating_mul(PARTS_MAX));
-            let message = format!("{}: longer than the {allowed} that were announced", show_url(&self.url));
+            let message = format!("{}: longer than the {allowed} that its parts can hold", show_url(&self.url));
             return Err(Error::failed(message).with_hint("the source grew while it was sent: run this again"));
         }
         self.wait_until_fewer_in_flight(self.sizes.parts_in_flight, progress)?;
@@ -227,7 +227,7 @@ impl PartsUpload {
         Ok(())
     }
 
-    /// Makes one attempt to send a part, after the store's pause.
+    /// Makes one attempt to send a part, after the pause that earlier failures require.
     fn start_sending(&mut self, number: usize, payload: PutPayload) {
         let bucket = self.s3.bucket.clone();
         let url = self.url.clone();
@@ -306,17 +306,18 @@ impl PartsUpload {
         Ok(())
     }
 
-    /// Completes the upload. If the response is lost, looks for the file.
+    /// Completes the upload, and checks the file's length. If the response to an earlier attempt was lost, the
+    /// store no longer has the upload, but has the file.
     fn complete(&self, tags: &[String], progress: &dyn Progress) -> Result<()> {
         let s3 = &self.s3;
         let url = &self.url;
-        let completed = s3.with_retries(progress, || s3.bucket.complete_upload(url, &self.upload_id, tags));
+        let completed = s3.retry(progress, || s3.bucket.complete_upload(url, &self.upload_id, tags));
         if let Err(error) = &completed
             && NetError::find_in(error).map(NetError::kind) != Some(NetErrorKind::Gone)
         {
             return completed;
         }
-        let found_file = match s3.with_retries(progress, || s3.bucket.stat(url.clone()))? {
+        let found_file = match s3.retry(progress, || s3.bucket.stat(url.clone()))? {
             Some(file) if file.length_bytes == self.length_bytes => return Ok(()),
             Some(_) => "a file of a different length",
             None => "no such file",
@@ -348,7 +349,7 @@ impl Drop for PartsUpload {
             Ok(())
         });
         if needs_abort {
-            // The abort is repeated like other requests, because remaining parts cost money.
+            // The abort is repeated as other requests are, because leftover parts cost money.
             let _ = Retries::new(ABORT_TIMEOUT).run(&NoProgress, || self.abort());
         }
     }

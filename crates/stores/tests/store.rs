@@ -105,6 +105,11 @@ fn assert_small_files_are_written_conditionally(store: &Store) {
     }
 }
 
+/// Begins to upload the file `large`, which must not exist yet.
+fn begin_upload(store: &Store, progress: &dyn Progress) -> slotpress_base::Result<Upload> {
+    store.upload("large", &Attributes::new(), 1 << 30, false, progress)
+}
+
 /// Records the parts that have arrived, and counts them.
 fn count_stored_parts(upload: &mut Upload) -> Option<usize> {
     upload.write(&[], &NoProgress).expect("no part has failed");
@@ -182,7 +187,7 @@ fn another_process_resumes_after_the_stored_parts() {
     let gateway = Gateway::start();
     let store = open_store(&gateway);
     let bytes = random_bytes(5 * PART_BYTES_MIN as usize + 5);
-    let mut first = store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress).expect("started");
+    let mut first = begin_upload(&store, &NoProgress).expect("started");
     first.write(&bytes[..3 * PART_BYTES_MIN as usize], &NoProgress).expect("written");
     wait_for("the third part", || count_stored_parts(&mut first) == Some(3));
     let kept = serde_json::to_string(&first.keep(&Error::interrupted()).expect("kept")).expect("JSON");
@@ -226,7 +231,7 @@ fn an_upload_whose_completion_fails_can_be_resumed() {
         // The last part is shorter than the others.
         let bytes = random_bytes(2 * PART_BYTES_MIN as usize + 5);
         let store = open_store_with(&store_options(&gateway).give_up_after(Duration::from_millis(300)));
-        let mut first = store.upload("large", &Attributes::new(), 1 << 30, true, &NoProgress).expect("started");
+        let mut first = begin_upload(&store, &NoProgress).expect("started");
         first.write(&bytes, &NoProgress).expect("written");
         gateway.fail(&requests, usize::MAX, fault_kind);
         let error = first.finish(&NoProgress).expect_err(&context);
@@ -249,21 +254,21 @@ fn an_upload_with_a_lost_part_cannot_be_resumed() {
     let gateway = Gateway::start();
     let store = open_store(&gateway);
     let bytes = random_bytes(2 * PART_BYTES_MIN as usize + 5);
-    let mut first = store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress).expect("started");
+    let mut first = begin_upload(&store, &NoProgress).expect("started");
     first.write(&bytes, &NoProgress).expect("written");
     wait_for("two parts", || count_stored_parts(&mut first) == Some(2));
     let mut state = first.keep(&Error::interrupted()).expect("kept");
     state.tags.swap(0, 1);
     let mut second = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
     second.write(&bytes[2 * PART_BYTES_MIN as usize..], &NoProgress).expect("written");
-    let error = second.finish(&NoProgress).expect_err("another part");
+    let error = second.finish(&NoProgress).expect_err("the tags are swapped");
     let kept = second.keep(&error);
     assert!(error.to_string().contains("400 InvalidPart"), "{error}");
     assert_eq!(kept, None);
     assert_eq!(gateway.leftover_part_count(), 0);
-    // A state that has more parts than the file is refused.
+    // A state with more parts than the file can have is refused.
     state.tags.extend(["one".to_string(), "more".to_string()]);
-    assert!(store.resume("large", &state, bytes.len() as u64).expect("looked at").is_none());
+    assert!(store.resume("large", &state, bytes.len() as u64).expect("compared").is_none());
 }
 
 #[test]
@@ -307,7 +312,7 @@ fn an_upload_outlives_failures_of_a_store() {
     gateway.fail(&["POST ", "uploadId="], 1, FaultKind::AnswerLost);
     let bytes = random_bytes(3 * PART_BYTES_MIN as usize);
     let warnings = Warnings::default();
-    let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("started");
+    let mut upload = begin_upload(&store, &warnings).expect("started");
     upload.write(&bytes, &warnings).expect("written");
     upload.finish(&warnings).expect("finished");
     assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
@@ -352,12 +357,12 @@ fn connections_that_end_at_once_are_retryable_failures() {
     assert!(unanswered <= 10, "{unanswered} of 200");
 }
 
-/// Uploads to a store that fails requests with these heads. Asserts that nothing is left, and returns the
-/// error.
+/// Uploads a file to a store at which requests with these head parts fail. Asserts that the upload leaves
+/// nothing, and returns its error.
 fn upload_and_fail(gateway: &Gateway, head_parts: &[&str], fault_kind: FaultKind) -> Error {
     let store = open_store_with(&store_options(gateway).give_up_after(Duration::from_millis(300)));
     gateway.fail(head_parts, usize::MAX, fault_kind);
-    let mut upload = match store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress) {
+    let mut upload = match begin_upload(&store, &NoProgress) {
         Ok(upload) => upload,
         Err(error) => return error,
     };
@@ -461,7 +466,7 @@ fn an_interrupted_upload_leaves_nothing() {
     let store = open_store(&gateway);
     gateway.fail(&["partNumber=2&"], usize::MAX, FaultKind::Refused(503, "SlowDown"));
     let warnings = Warnings::default();
-    let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("started");
+    let mut upload = begin_upload(&store, &warnings).expect("started");
     upload.write(&random_bytes(3 * PART_BYTES_MIN as usize), &warnings).expect("written");
     wait_for("a refusal", || gateway.count_requests(&["partNumber=2&"]) > 0);
     warnings.stop.cancel();

@@ -156,17 +156,17 @@ impl Gateway {
         self.state.is_unreachable.store(is_unreachable, SeqCst);
     }
 
-    /// Number of connections that were closed at once.
+    /// Returns the number of connections that were closed at once.
     pub fn closed_connection_count(&self) -> usize {
         self.state.closed_connection_count.load(SeqCst)
     }
 
-    /// Number of requests without an answer.
+    /// Returns the number of requests without an answer.
     pub fn unanswered_request_count(&self) -> usize {
         self.state.unanswered_request_count.load(SeqCst)
     }
 
-    /// Number of requests whose heads contain all these texts.
+    /// Returns the number of requests whose heads contain all these texts.
     pub fn count_requests(&self, head_parts: &[&str]) -> usize {
         let heads = self.state.heads.lock().expect("locked");
         heads.iter().filter(|head| head_parts.iter().all(|part| head.contains(part))).count()
