@@ -216,7 +216,7 @@ fn certificates_of_a_given_authority_are_trusted() {
         let text = format!("https://{host}:{port}/{FULL_3500}");
         let error = request_head(&client(), &text).expect_err("an unknown authority");
         assert_eq!((error.kind(), error.is_retryable()), (NetErrorKind::Tls, false), "{error}");
-        assert!(error.to_string().contains("issuer of its certificate is not known"), "{error}");
+        assert!(error.to_string().contains("does not trust the issuer of its certificate"), "{error}");
         assert!(slotpress::Error::from(error).hint() == Some(slotpress_base::hint::PASS_CA_FILE));
         let remote = request_head(&trusting, &text).expect("trusted");
         let (result, received) = get_bytes(&trusting, &remote, None);

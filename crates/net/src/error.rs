@@ -1,4 +1,4 @@
-//! Network errors. Their kind decides whether trying again may help.
+//! Network errors. The kind of an error decides whether trying again may help.
 
 use std::borrow::Cow;
 use std::error::Error as _;

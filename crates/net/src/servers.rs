@@ -33,12 +33,13 @@ const LISTED_MAX: usize = 1000;
 /// Limit on the full archives of a listing that are requested: the newest.
 const FULL_ARCHIVES_MAX: usize = 4;
 
-/// Limit on the incremental archives that are requested on each of the [`FULL_ARCHIVES_MAX`] newest bases.
-/// It is more than one, because the newest may be deleted before it is requested.
+/// Limit on the incremental archives that are requested for each of the [`FULL_ARCHIVES_MAX`] newest bases.
+/// It is more than one, because the newest may be deleted before it is requested. For older bases, only the
+/// newest is requested.
 const INCREMENTALS_PER_BASE_MAX: usize = 2;
 
-/// Limit on the bases for which incremental archives are requested: the newest. A node may have any of
-/// them. The limit covers a month if a mirror rebases onto one more full archive every day.
+/// Limit on the bases for which incremental archives are requested: the newest. A node may have any of these
+/// bases. The limit covers a month if a mirror rebases onto one more full archive every day.
 const BASES_MAX: usize = 32;
 
 /// A source of archives, parsed from a URL or from a path that exists. A URL whose last path segment

@@ -137,7 +137,7 @@ mod tests {
         FileVersion { etag: "\"abc\"".into(), modified: SystemTime::UNIX_EPOCH + DAY * 20_000, length_bytes: 1000 }
     }
 
-    fn answer(method: Method, headers: &[(HeaderName, &str)]) -> FileAnswer {
+    fn decide(method: Method, headers: &[(HeaderName, &str)]) -> FileAnswer {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(name.clone(), HeaderValue::from_str(value).expect("text"));
@@ -203,9 +203,9 @@ mod tests {
             (vec![(IF_UNMODIFIED_SINCE, &before)], FileAnswer::PreconditionFailed),
             (vec![(IF_UNMODIFIED_SINCE, &same)], whole.clone()),
         ] {
-            assert_eq!(answer(Method::GET, &headers), expected, "{headers:?}");
+            assert_eq!(decide(Method::GET, &headers), expected, "{headers:?}");
         }
-        assert_eq!(answer(Method::HEAD, &[range]), whole, "ranges are defined only for GET");
+        assert_eq!(decide(Method::HEAD, &[range]), whole, "ranges are defined only for GET");
     }
 
     #[test]
@@ -214,9 +214,9 @@ mod tests {
         let same = HeaderValue::from_str(&httpdate::fmt_http_date(version().modified)).expect("text");
         headers.insert(IF_RANGE, same);
         headers.insert(RANGE, HeaderValue::from_static("bytes=0-9"));
-        let answer = |age| decide_answer(&Method::GET, &headers, &version(), version().modified + age);
-        assert_eq!(answer(Duration::from_millis(900)), FileAnswer::Whole);
-        assert_eq!(answer(STRONG_DATE_AGE), FileAnswer::Part(0..10));
+        let decide_at_age = |age| decide_answer(&Method::GET, &headers, &version(), version().modified + age);
+        assert_eq!(decide_at_age(Duration::from_millis(900)), FileAnswer::Whole);
+        assert_eq!(decide_at_age(STRONG_DATE_AGE), FileAnswer::Part(0..10));
     }
 
     proptest! {

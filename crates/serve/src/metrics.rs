@@ -65,7 +65,7 @@ impl Metrics {
             stalled_connections: register(
                 registry,
                 "connections_stalled",
-                "Connections closed because the reader stalled",
+                "Connections closed because the client stalled",
             ),
             responses: register(registry, "responses", "Responses by status"),
             registry: Mutex::new(root),

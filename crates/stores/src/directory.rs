@@ -77,7 +77,7 @@ impl Directory {
         let etag = to_object(name, &fstat(&file).or_path("read", &path)?).etag;
         let bytes = read_at_most(file, bytes_max.saturating_add(1), &path)?;
         if bytes.len() as u64 > bytes_max {
-            Err(Error::failed(format!("{} is longer than the limit of {bytes_max} bytes", path.escaped()))
+            Err(Error::failed(format!("{} exceeds the limit of {bytes_max} bytes", path.escaped()))
                 .with_hint("another program wrote it: move it away, or choose another target"))
         } else {
             Ok(Some(SmallFile { bytes, etag }))

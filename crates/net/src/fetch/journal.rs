@@ -134,8 +134,12 @@ mod tests {
     use super::*;
 
     fn identity(etag: Option<&str>, last_modified: Option<&str>) -> ArchiveIdentity {
-        let text = |text: Option<&str>| text.map(str::to_string);
-        ArchiveIdentity { length_bytes: Some(100), etag: text(etag), last_modified: text(last_modified), root: None }
+        ArchiveIdentity {
+            length_bytes: Some(100),
+            etag: etag.map(str::to_string),
+            last_modified: last_modified.map(str::to_string),
+            root: None,
+        }
     }
 
     #[test]
