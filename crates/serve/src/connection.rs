@@ -133,7 +133,7 @@ pub struct ConnectionProgress {
 }
 
 impl ConnectionProgress {
-    /// Records that the server is preparing a piece. Meanwhile, no delay is the client's fault.
+    /// Records that the server is preparing a piece. Until it is ready, a delay is not the client's fault.
     pub fn begin_step(&self) {
         self.is_preparing.store(true, Relaxed);
     }

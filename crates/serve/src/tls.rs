@@ -1,5 +1,5 @@
 //! Reads the server's certificate and key from files. Reads the files again when asked, and then uses the new
-//! certificate if they have changed. Encryption is done by rustls with ring.
+//! certificate if they have changed. rustls encrypts, with ring as its provider of cryptography.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Certificates {
         self.current.lock().config.clone()
     }
 
-    /// Reads the files again, and uses them if they have changed. Returns true if so.
+    /// Reads the files again, and uses them if they have changed. Returns true if they have.
     ///
     /// # Errors
     /// The files cannot be used; the old certificate stays in use.

@@ -286,8 +286,8 @@ impl Store {
     }
 
     /// Begins to write a large file of at most `bytes_max` bytes, which appears complete or not at all. With
-    /// `replace`, the finished file replaces a file of that name. Without `replace`, a file that has the name is
-    /// an error. In a bucket, however, a file that took the name during this upload is replaced.
+    /// `replace`, the finished file replaces a file of that name. Without `replace`, the call fails if
+    /// a file has the name. In a bucket, however, a file that takes the name during this upload is replaced.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) if the name is taken; the
