@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""licences.py TARGET   prints the licence texts of all crates in the program for TARGET, for its packages."""
+"""licenses.py TARGET   prints the license texts of all crates in the program for TARGET, for its packages."""
 
 import json
 import pathlib
@@ -36,10 +36,10 @@ for crate in used:
     )
     title = f"{package['name']} {package['version']}: {package['license'] or 'see the file'}"
     text = "\n".join(path.read_text(errors="replace").strip() for path in names)
-    # Many crates share the same text; some have none in their package, and only name a licence.
-    texts.setdefault(text or "(its package has no licence file)", []).append(title)
+    # Many crates share the same text; some have none in their package, and only name a license.
+    texts.setdefault(text or "(its package has no license file)", []).append(title)
 
-print("Crates that slotpress contains, with their licences.\n")
+print("Crates that slotpress contains, with their licenses.\n")
 for text, titles in sorted(texts.items(), key=lambda item: sorted(item[1])):
     print("=" * 78)
     print("\n".join(sorted(titles)))
