@@ -63,12 +63,12 @@ pub fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Makes a directory on a disk. Other temporary directories may be in memory, where no rows are spilled.
+/// Makes a directory on a disk, because rows are not spilled to a file system in memory.
 pub fn dir_on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
 
-/// Returns the rows of the table on standard output, without the header, sorted.
+/// Exports a table to standard output. Returns its rows, sorted, without the header.
 pub fn export_rows(inputs: &[&Path], flags: &[&str]) -> Vec<String> {
     let output = run_export(inputs, Path::new("-"), flags);
     assert!(output.status.success(), "{}", stderr_of(&output));
@@ -78,7 +78,7 @@ pub fn export_rows(inputs: &[&Path], flags: &[&str]) -> Vec<String> {
     rows
 }
 
-/// Returns the lines of a Parquet file as they would be in CSV, with the names of columns first.
+/// Converts a Parquet file to the lines that the table has in CSV, beginning with the header.
 pub fn csv_lines(path: &Path) -> Vec<String> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).expect("opened")).expect("a table");
     let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
@@ -113,7 +113,7 @@ fn csv_cell(column: &ArrayRef, row: usize) -> String {
     }
 }
 
-/// Returns the number of columns by which a table is sorted. The name may have `-` or `_`.
+/// Returns the number of columns by which a table is sorted. `table` may be spelled with `-` or `_`.
 pub fn key_column_count(table: &str) -> usize {
     if ["accounts", "token_accounts", "stakes"].contains(&&*table.replace('-', "_")) { 2 } else { 1 }
 }
@@ -151,7 +151,8 @@ pub fn read_manifest(dir: &Path) -> Value {
     read_manifests(dir).pop().expect("a manifest")
 }
 
-/// Returns the names of the tables of slot 40. Checks that the output has their files, and no others.
+/// Returns the names of the tables for slot 40. Checks that the output has their files and manifests, and no
+/// other files.
 pub fn checked_table_names(out: &Path) -> Vec<String> {
     let manifest = read_manifest(out);
     let tables = manifest["tables"].as_array().expect("a list");

@@ -1,4 +1,4 @@
-//! Inputs that are wrong are refused, and no table appears under its name.
+//! Exports of wrong inputs, and with invalid flags, are refused and leave no files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::common::*;
 use crate::export::{assert_exported, assert_refused, export_rows, fixture_pair, read_manifest, run_export, stderr_of};
 
-/// Snapshot hash of a state that the fixtures' pair does not have.
+/// Snapshot hash of the fixtures' full archive, which differs from that of the pair.
 const OTHER_HASH: &str = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
 
 /// Writes a copy of an archive whose first record is altered.
@@ -40,7 +40,7 @@ fn unexpected_states_are_refused() {
 }
 
 #[test]
-fn flipped_bits_are_refused_or_have_no_meaning() {
+fn flipped_bits_are_refused_or_change_no_row() {
     let [full, _] = fixture_pair("agave-4.2.2");
     let dir = temp_dir();
     let damaged = dir.path().join(name(&full));
@@ -54,7 +54,7 @@ fn flipped_bits_are_refused_or_have_no_meaning() {
         let out = temp_dir();
         let output = run_export(&[&damaged], out.path(), &[]);
         match output.status.code() {
-            // Some bytes of records have no meaning.
+            // Some bytes have no meaning, such as the padding of records.
             Some(0) => assert!(export_rows(&[&damaged], &["--data", "full"]) == intact, "{offset}"),
             code => {
                 assert_eq!((code, relative_paths(out.path())), (Some(3), Vec::new()), "{offset}");
@@ -75,7 +75,7 @@ fn half_an_archive_is_refused() {
     assert_refused(&[&damaged], &[], 3, "not all of its records can be read");
 }
 
-/// A record with other lamports is valid by itself, but the sums of the state are wrong.
+/// A record with wrong lamports is valid by itself, but then the state's sums are wrong.
 #[test]
 fn a_forged_record_is_refused_unless_the_state_is_not_checked() {
     let [full, _] = fixture_pair("agave-4.2.2");
@@ -116,7 +116,8 @@ fn a_stream_of_two_tables_is_a_usage_error() {
     assert!(output.stdout.is_empty());
 }
 
-/// A valid account that no column can hold is not reported as damaged.
+/// The account is valid, but its lamports do not fit into the column. So this is not damage, which has exit
+/// code 3.
 #[test]
 fn an_account_beyond_int64_is_refused() {
     let [full, _] = fixture_pair("agave-4.2.2");
@@ -141,7 +142,7 @@ fn too_little_memory_is_a_usage_error() {
 
 /// An example in docs/export.md ends with `| head`.
 #[test]
-fn a_reader_that_stops_early_is_no_error() {
+fn a_reader_that_stops_early_is_not_an_error() {
     let [full, _] = fixture_pair("agave-4.2.2");
     let (read_end, write_end) = std::io::pipe().expect("a pipe");
     drop(read_end);
@@ -153,7 +154,8 @@ fn a_reader_that_stops_early_is_no_error() {
     assert!(!stderr.contains("error"), "{stderr}");
 }
 
-/// If a disk is not mounted, the directory is missing, and is not made on the disk above.
+/// If the output's disk is not mounted, the parent directory is missing. The export must not make it on
+/// another disk.
 #[test]
 fn an_output_on_a_disk_that_is_not_mounted_is_refused() {
     let [full, _] = fixture_pair("agave-4.2.2");

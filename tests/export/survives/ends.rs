@@ -1,4 +1,5 @@
-//! After an export that ends in the middle, no table looks complete, and the next run works.
+//! An export that ends in the middle leaves no table that looks complete but is not. The next run completes
+//! the tables.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,10 +11,10 @@ use crate::export::{fixture_pair, list_files, read_manifest, run_export, stderr_
 const TABLES: [&str; 2] = ["--table", "accounts,token-accounts"];
 
 /// System calls that change directory entries, or sync.
-pub const CALLS: &str = "rename,renameat,renameat2,link,linkat,mkdirat,fsync";
+const CALLS: &str = "rename,renameat,renameat2,link,linkat,mkdirat,fsync";
 
 /// Prefix of the work directory, which a finished run removes.
-pub const WORK_PREFIX: &str = "slotpress-partial-export-";
+const WORK_PREFIX: &str = "slotpress-partial-export-";
 
 fn arguments(out: &Path) -> Vec<String> {
     let inputs = fixture_pair("agave-4.2.2").map(|archive| text(&archive).to_string());
@@ -21,24 +22,23 @@ fn arguments(out: &Path) -> Vec<String> {
     std::iter::once("export".to_string()).chain(inputs).chain(flags).collect()
 }
 
-/// Returns all files that another program would read.
+/// Returns the files of an output, except those in the work directory and those with temporary names.
 fn visible_files(out: &Path) -> Vec<String> {
     let is_named = |name: &String| !name.starts_with(WORK_PREFIX) && !name.starts_with("tmp-");
     list_files(out).into_iter().filter(is_named).collect()
 }
 
-/// True if both tables are complete.
+/// True if both tables have a manifest, so that they look complete.
 fn is_complete(out: &Path) -> bool {
     visible_files(out).iter().filter(|name| name.contains("/_manifest-")).count() == 2
 }
 
-/// Runs the export of the pair again.
 fn run_again(out: &Path) -> Output {
     let archives = fixture_pair("agave-4.2.2");
     run_export(&archives.each_ref().map(|archive| archive.as_path()), out, &TABLES)
 }
 
-/// Checks that the next run makes the tables whole, and reports what it removed.
+/// Checks that the next run completes the tables, and reports that it removed files if any were visible.
 fn assert_next_run_completes(out: &Path, whole: &[String], label: &str) {
     let left = visible_files(out);
     let output = run_again(out);
@@ -50,21 +50,21 @@ fn assert_next_run_completes(out: &Path, whole: &[String], label: &str) {
 }
 
 #[test]
-fn a_kill_at_each_change_of_a_name_leaves_no_half_tables() {
+fn a_kill_while_files_are_renamed_or_synced_leaves_no_partial_table() {
     needs!("strace");
     let whole = temp_dir();
     let calls = format!("{CALLS},unlinkat");
     let seen = trace(&arguments(whole.path()), &calls, None);
     assert!(seen.output.status.success());
     assert!(!seen.calls.is_empty());
-    let mut named_count = 0;
+    let mut visible_count = 0;
     let mut complete_count = 0;
     for call in &seen.calls {
         let out = temp_dir();
         let injection = format!("{}:signal=KILL:when={}", call.name, call.number);
         let killed = trace(&arguments(out.path()), &calls, Some(&injection));
         assert!(killed.is_killed, "{}", call.line);
-        named_count += usize::from(!visible_files(out.path()).is_empty());
+        visible_count += usize::from(!visible_files(out.path()).is_empty());
         if !is_complete(out.path()) {
             assert_next_run_completes(out.path(), &list_files(whole.path()), &call.line);
             continue;
@@ -78,15 +78,15 @@ fn a_kill_at_each_change_of_a_name_leaves_no_half_tables() {
         );
         assert_eq!(read_manifest(out.path())["tables"], read_manifest(whole.path())["tables"]);
         assert_eq!(run_again(out.path()).status.code(), Some(5), "{}", call.line);
-        assert_eq!(list_files(out.path()), list_files(whole.path()), "{}: nothing else stays", call.line);
+        assert_eq!(list_files(out.path()), list_files(whole.path()), "{}: other files are left", call.line);
     }
-    assert!(named_count > complete_count, "{named_count} {complete_count}");
+    assert!(visible_count > complete_count, "{visible_count} {complete_count}");
     assert!(complete_count > 0);
 }
 
-/// The disk fails once, or keeps failing, so the run cannot remove its files either.
+/// The call fails once, or each time from then on. If it keeps failing, the run may be unable to remove its files.
 #[test]
-fn a_failure_at_each_change_of_a_name_leaves_no_half_tables() {
+fn a_failure_while_files_are_renamed_or_synced_leaves_no_partial_table() {
     needs!("strace");
     let whole = temp_dir();
     let seen = trace(&arguments(whole.path()), CALLS, None);
@@ -116,15 +116,16 @@ fn a_failure_at_each_change_of_a_name_leaves_no_half_tables() {
     assert!(failed > 10, "{failed}");
 }
 
-/// Files that another program wrote to the output after the kill stay, and make the next run fail.
+/// A run is killed when all its data files are in place, but no manifest is. Then another program adds a
+/// file. The next run removes the killed run's files, and fails because of the added file, which it keeps.
 #[test]
-fn files_of_other_programs_stay() {
+fn files_of_other_programs_are_kept() {
     needs!("strace");
     let out = temp_dir();
     let seen = trace(&arguments(temp_dir().path()), CALLS, None);
     let is_move = |call: &&crate::common::strace::Call| call.line.contains("snapshot_slot=40");
-    let last = seen.calls.iter().rfind(is_move).expect("a move");
-    let next = seen.calls.iter().skip_while(|call| call.line != last.line).nth(1).expect("a sync");
+    let last_move = seen.calls.iter().rfind(is_move).expect("a move");
+    let next = seen.calls.iter().skip_while(|call| call.line != last_move.line).nth(1).expect("another call");
     trace(&arguments(out.path()), CALLS, Some(&format!("{}:signal=KILL:when={}", next.name, next.number)));
     std::fs::write(out.path().join("token_accounts/snapshot_slot=40/theirs"), "theirs").expect("written");
     let output = run_again(out.path());
@@ -146,9 +147,9 @@ fn a_panic_leaves_nothing() {
     }
 }
 
-/// A write beyond the limit of a file's length fails, as on a full disk.
+/// A limit on the size of files (RLIMIT_FSIZE) makes a write fail, as a full disk does.
 #[test]
-fn a_file_beyond_its_limit_leaves_nothing() {
+fn an_export_that_reaches_the_file_size_limit_leaves_nothing() {
     needs!("prlimit");
     let [full, _] = fixture_pair("agave-4.2.2");
     let out = temp_dir();

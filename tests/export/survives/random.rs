@@ -1,8 +1,8 @@
-//! Exports that are killed, or whose system calls fail, at moments drawn from the whole run. They export
-//! to directories and to a bucket, to an empty place, beside other tables, and changes. The next run
-//! always completes the tables.
+//! Exports that are killed, or whose system calls fail, at moments drawn from the whole run. They write to
+//! directories and to a bucket: tables to an empty place, tables beside others, and changes. The next run always
+//! completes the tables.
 //!
-//! By default, there are 100 kills and 50 failures. `EXPORT_KILLS` and `EXPORT_FAILURES` set other numbers
+//! By default, there are about 100 kills and 50 failures. `EXPORT_KILLS` and `EXPORT_FAILURES` set other numbers
 //! (1,000 and 500 in a long run), and `EXPORT_SEED` chooses other moments.
 
 use std::fs;
@@ -22,13 +22,13 @@ use crate::stores::gateway::{BUCKET, Gateway, KEY, SECRET};
 const KILLS_DEFAULT: u64 = 100;
 const FAILURES_DEFAULT: u64 = 50;
 
-/// System calls that read, write, send, and change names.
+/// System calls that read, write, sync, send, receive, lock, or change directory entries.
 const CALLS: &str = "openat,read,pread64,write,pwrite64,sendto,recvfrom,writev,fsync,fdatasync,ftruncate,fallocate,\
                      rename,renameat,renameat2,linkat,unlinkat,mkdirat,getdents64,statx,flock";
 
 const ERRORS: [&str; 4] = ["EIO", "ENOSPC", "ENOMEM", "EACCES"];
 
-/// An export, and those before it in the same place.
+/// The arguments of an export, and of the exports before it in the same place.
 struct Case {
     before: Vec<Vec<String>>,
     run: Vec<String>,
@@ -41,6 +41,7 @@ fn new_case(before: &[&[&str]], run: &[&str]) -> Case {
 
 /// Output of an export: a directory, or a prefix of the store's bucket.
 struct Place<'g> {
+    /// With a gateway, the directory in which it keeps the prefix.
     dir: PathBuf,
     gateway: Option<&'g Gateway>,
 }
@@ -70,7 +71,7 @@ impl Place<'_> {
         trace_with(&self.variables(), temporary, &self.arguments(&case.run), CALLS, injection)
     }
 
-    /// Returns the published tables with their slots. Checks that the manifests describe their files.
+    /// Returns the published tables with their slots. Checks the hashes of their files.
     fn published_tables(&self, label: &str) -> Vec<(u64, Value)> {
         let manifests = if self.dir.exists() { read_manifests(&self.dir) } else { Vec::new() };
         let mut published = Vec::new();
@@ -90,7 +91,7 @@ impl Place<'_> {
 }
 
 /// Runs exports of each case with injections at moments drawn from the whole run, and checks that the
-/// next run completes the tables. Returns how many of the exports were killed or failed.
+/// next run completes the tables. Returns how many exports were killed or failed.
 fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut SeededRng, &str) -> String) -> u64 {
     let chain = agave_chains().pop().expect("a chain");
     let [day_1, day_2] = [0, 1].map(|day| chain.archives_of_day(day).into_iter().map(text).collect::<Vec<&str>>());
@@ -104,7 +105,7 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut S
     let top = temp_dir();
     let scratch = temp_dir();
     let mut rng = SeededRng::new(number_from_env("EXPORT_SEED", 1));
-    let mut ended = 0;
+    let mut unsuccessful_count = 0;
     let mut place_count = 0;
     let mut new_place = |case: &Case| {
         place_count += 1;
@@ -130,10 +131,10 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut S
             let before = place.published_tables(&label);
             let run = place.trace(scratch.path(), case, Some(&injection));
             let run_stderr = stderr_of(&run.output);
-            // tokio panics if it cannot wake itself up, which no kernel refuses.
+            // tokio panics if the call that wakes its I/O driver fails, which does not happen on a real kernel.
             let has_panicked = run_stderr.contains("slotpress has a bug");
             assert!(!has_panicked || run_stderr.contains("failed to wake I/O driver"), "{label}: {run_stderr}");
-            ended += u64::from(!run.output.status.success());
+            unsuccessful_count += u64::from(!run.output.status.success());
             let after = place.published_tables(&label);
             assert!(after.iter().all(|table| expected.contains(table)), "{label}: {after:?}");
             assert!(before.iter().all(|table| after.contains(table)), "{label}: {after:?}");
@@ -146,7 +147,7 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut S
             fs::remove_dir_all(&place.dir).expect("removed");
         }
     }
-    ended
+    unsuccessful_count
 }
 
 fn kill_at(_: &mut SeededRng, number: &str) -> String {
@@ -157,7 +158,7 @@ fn fail_once_at(rng: &mut SeededRng, number: &str) -> String {
     format!("error={}:when={number}", ERRORS[rng.below(ERRORS.len())])
 }
 
-/// In half of the cases, all later calls fail too.
+/// In half of the cases, all later calls of the same name fail too.
 fn fail_at(rng: &mut SeededRng, number: &str) -> String {
     let suffix = if rng.below(2) == 0 { "" } else { "+" };
     fail_once_at(rng, number) + suffix

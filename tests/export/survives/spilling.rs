@@ -1,4 +1,5 @@
-//! After an export that ends while rows are sorted on disk, the next run works, and nothing is left, except by a kill.
+//! An export that ends while it sorts rows on disk leaves nothing, unless it is killed. In that case, the
+//! next run removes what is left.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +9,7 @@ use crate::common::*;
 use crate::export::works::tables::{SyntheticPair, make_synthetic_pair};
 use crate::export::{dir_on_disk, stderr_of};
 
-/// Returns the arguments of an export in so little memory that the rows do not fit.
+/// Returns the arguments of an export with so little memory that its rows do not fit.
 fn arguments_with_little_memory(made: &SyntheticPair, out: &Path) -> Vec<String> {
     let inputs = ["export", text(&made.full), text(&made.incremental), "-o", text(out)];
     let order = ["--data", "full", "--order", "clustered"];
@@ -17,7 +18,7 @@ fn arguments_with_little_memory(made: &SyntheticPair, out: &Path) -> Vec<String>
 }
 
 #[test]
-fn ends_while_rows_are_on_disk_leave_nothing() {
+fn an_export_that_ends_while_rows_are_on_disk_leaves_no_table() {
     needs!("strace");
     let made = make_synthetic_pair(&["--size", "48MiB"]);
     let whole = temp_dir();
@@ -62,7 +63,7 @@ fn ends_while_rows_are_on_disk_leave_nothing() {
 
 /// A limit on the size of files (RLIMIT_FSIZE) makes a write fail, as a full disk does.
 #[test]
-fn rows_beyond_the_limit_of_a_file_are_an_error() {
+fn rows_beyond_the_file_size_limit_are_an_error() {
     needs!("prlimit");
     let made = make_synthetic_pair(&["--size", "48MiB"]);
     let out = temp_dir();

@@ -1,4 +1,4 @@
-//! Rows equal the accounts that Agave's own bank has after loading the same archives.
+//! Rows equal the accounts in Agave's own bank after it has loaded the same archives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::process::Command;
 use crate::common::*;
 use crate::export::{export_rows, fixture_pair, stderr_of};
 
-/// Returns the accounts of Agave's bank. The program `AGAVE_DUMP` understands
-/// `load --full A [--incremental B] --genesis DIR`, and writes a row for each account with lamports
-/// to the file in `DUMP`. It also understands `gen`, which makes chains.
+/// Returns the accounts of Agave's bank. The program that `AGAVE_DUMP` names understands
+/// `load --full A [--incremental B] --genesis DIR`, and then writes a row for each account with lamports to the
+/// file that `DUMP` names. It also understands `gen`, which makes chains.
 fn rows_by_agave(archives: &[&Path], genesis: &Path) -> Vec<String> {
     let dir = temp_dir();
     let dump = dir.path().join("rows");

@@ -10,7 +10,7 @@ use slotpress::verify::{CheckOptions, StateCheck, VerifyOptions};
 use slotpress::{ArchiveInput, NoProgress, Snapshot};
 use tempfile::TempDir;
 
-use super::engines::{json_answer, python_command};
+use super::engines::{python_command, run_json_script};
 use super::tables::{ALL_TABLES, make_synthetic_pair};
 use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::number_from_env;
@@ -23,7 +23,7 @@ use crate::export::{
 /// States of a cluster, oldest first.
 pub struct Chain {
     _dir: TempDir,
-    /// Archives of each state.
+    /// Archives of each day's state.
     pub days: Vec<Vec<PathBuf>>,
 }
 
@@ -32,17 +32,17 @@ impl Chain {
         Self { _dir: dir, days }
     }
 
-    pub fn archives_of_day(&self, number: usize) -> Vec<&Path> {
-        self.days[number].iter().map(PathBuf::as_path).collect()
+    pub fn archives_of_day(&self, day: usize) -> Vec<&Path> {
+        self.days[day].iter().map(PathBuf::as_path).collect()
     }
 
-    /// Returns the flags that select changes since the day before; none at the first day.
-    pub fn flags_since_day_before(&self, number: usize) -> Vec<&str> {
-        if number > 0 { since_flags(&self.archives_of_day(number - 1)) } else { Vec::new() }
+    /// Returns the flags that select changes since the day before; none on the first day.
+    pub fn flags_since_day_before(&self, day: usize) -> Vec<&str> {
+        if day > 0 { since_flags(&self.archives_of_day(day - 1)) } else { Vec::new() }
     }
 
-    pub fn slot(&self, number: usize) -> u64 {
-        let name = name(self.days[number].last().expect("an archive"));
+    pub fn slot(&self, day: usize) -> u64 {
+        let name = name(self.days[day].last().expect("an archive"));
         let parts: Vec<&str> = name.split('-').collect();
         parts[parts.len() - 2].parse().expect("a slot")
     }
@@ -52,8 +52,8 @@ fn since_flags<'a>(old: &[&'a Path]) -> Vec<&'a str> {
     std::iter::once("--since").chain(old.iter().map(|path| text(path))).collect()
 }
 
-/// Returns chains that Agave's own code wrote: one of its bank, with the end of an epoch, and one of a
-/// validator.
+/// Returns two chains of states that Agave's own code made: first one of a bank, in which an epoch ends, then
+/// one of a validator.
 pub fn agave_chains() -> Vec<Chain> {
     let [full, incremental] = fixture_pair("agave-4.2.2");
     let of_bank = Chain::new(temp_dir(), vec![vec![full.clone()], vec![full, incremental]]);
@@ -73,7 +73,8 @@ fn synthetic_chain() -> Chain {
     Chain::new(made.dir, vec![vec![full.clone()], vec![full, incremental]])
 }
 
-/// Returns a copy of a chain whose records are altered on each of its days.
+/// Returns a copy of a chain in which `alter` has changed records. It is called with the day and the bytes of
+/// each record.
 fn alter_chain(chain: &Chain, alter: impl Fn(usize, &mut [u8])) -> Chain {
     let dir = temp_dir();
     let altered_day = |(day, archives): (usize, &Vec<PathBuf>)| {
@@ -102,34 +103,36 @@ fn alter_chain(chain: &Chain, alter: impl Fn(usize, &mut [u8])) -> Chain {
 }
 
 /// The first bytes of the addresses of sysvars.
-const SYSVAR: [u8; 3] = [6, 167, 213];
+const SYSVAR_PREFIX: [u8; 3] = [6, 167, 213];
 
 /// On the second day, closes a third of the accounts by changing the addresses in their records, and gives
 /// another third a different owner.
 fn close_and_give_away(day: usize, record: &mut [u8]) {
+    if day != 1 || record[16..].starts_with(&SYSVAR_PREFIX) {
+        return;
+    }
     match record[16] % 3 {
-        _ if day != 1 || record[16..].starts_with(&SYSVAR) => {}
         0 => record[47] ^= 1,
         1 => record[64..96].fill(7),
         _ => {}
     }
 }
 
-/// Delegates stakes in epoch 1.
-fn delegate_in_epoch_1(_: usize, record: &mut [u8]) {
+/// Sets the activation epoch of each delegated stake to 1.
+fn activate_in_epoch_1(_: usize, record: &mut [u8]) {
     if record.len() == 136 + 200 && record[136..140] == 2u32.to_le_bytes() {
         record[136 + 164..136 + 172].copy_from_slice(&1u64.to_le_bytes());
     }
 }
 
 /// Returns chains, each with the flags that reading it needs. In two altered chains, accounts are closed or
-/// get a different owner on the second day, and are as before on the third. In another altered chain, the
-/// end of an epoch changes stakes although their accounts stay the same.
+/// get a different owner on the second day, and are as before on the third, if there is one. In another altered
+/// chain, the end of an epoch changes stakes although their accounts stay the same.
 pub fn chains() -> Vec<(Chain, &'static [&'static str])> {
     let (mut agave_chains, synth) = (agave_chains(), synthetic_chain());
     let unchecked: &[&str] = &["--check", "frames"];
     let altered = [
-        alter_chain(&agave_chains[0], delegate_in_epoch_1),
+        alter_chain(&agave_chains[0], activate_in_epoch_1),
         alter_chain(&agave_chains[1], close_and_give_away),
         alter_chain(&synth, close_and_give_away),
     ];
@@ -143,11 +146,11 @@ pub const TABLES: [&str; 6] = ["accounts", "token-accounts", "mints", "stakes", 
 /// A row of a whole table.
 struct TableRow {
     line: String,
-    /// The row without the slot of the storage, which does not count as a change.
+    /// The row without the storage slot: a row in which only that slot differs is unchanged.
     compared: String,
 }
 
-/// Returns the rows of a whole table by their key. None of these chains has commas in a text.
+/// Returns the rows of a whole table by their key. Texts in these chains contain no commas.
 fn rows_by_key(inputs: &[&Path], table: &str, flags: &[&str]) -> BTreeMap<String, TableRow> {
     let rows = export_rows(inputs, &[&["--table", table], flags].concat());
     let with_key = rows.into_iter().map(|line| {
@@ -161,7 +164,7 @@ fn rows_by_key(inputs: &[&Path], table: &str, flags: &[&str]) -> BTreeMap<String
     with_key.collect()
 }
 
-/// Returns the rows of changes as a comparison of two whole tables finds them, sorted.
+/// Compares two whole tables. Returns the rows of their changes, sorted.
 fn expected_changes(old: &[&Path], new: &[&Path], table: &str, flags: &[&str]) -> Vec<String> {
     let old = rows_by_key(old, table, flags);
     let new = rows_by_key(new, table, flags);
@@ -202,7 +205,7 @@ fn export_changes(old: &[&Path], new: &[&Path], out: &Path, flags: &[&str]) -> B
 #[test]
 fn changes_are_those_that_a_comparison_finds() {
     let mut kinds = BTreeSet::new();
-    let mut effective_alone = 0;
+    let mut stakes_changed_alone = 0;
     for (number, (chain, flags)) in chains().into_iter().enumerate() {
         let out = temp_dir();
         assert_exported(&chain.archives_of_day(0), out.path(), &[&["--table", ALL_TABLES], flags].concat());
@@ -228,7 +231,7 @@ fn changes_are_those_that_a_comparison_finds() {
                 let change = |row: &String| row.split(',').nth(key_column_count(table)).expect("a change").to_string();
                 kinds.extend(rows.iter().map(|row| (table, change(row))));
             }
-            effective_alone += count_stakes_of_unchanged_accounts(&found);
+            stakes_changed_alone += count_stakes_of_unchanged_accounts(&found);
             let manifests = read_manifests(out.path());
             let [.., before, last] = &manifests[..] else { panic!("two manifests") };
             assert_eq!((&last["since_slot"], &last["since_hash"]), (&before["slot"], &before["hash"]));
@@ -237,18 +240,18 @@ fn changes_are_those_that_a_comparison_finds() {
     for table in TABLES {
         let found: Vec<&str> = kinds.iter().filter(|(name, _)| *name == table).map(|(_, kind)| kind.as_str()).collect();
         let expected: &[&str] = match table {
-            // Few accounts vote, and none of them is added or closed. No code is replaced.
+            // No vote account is added or closed, and no code of a program is replaced.
             "votes" => &["changed"],
             "programs" => &["added", "closed"],
             _ => &["added", "changed", "closed"],
         };
         assert_eq!(found, expected, "{table}");
     }
-    assert!(effective_alone > 0, "stakes change at the end of an epoch, without their accounts");
+    assert!(stakes_changed_alone > 0, "stakes change at the end of an epoch, without their accounts");
 }
 
 /// Exports chains whose accounts change at random from day to day, with random tables, filters and
-/// threads. Random days are left out. `EXPORT_CHAINS` sets the number of chains (200 in a long run),
+/// threads. Random days are left out. `EXPORT_CHAINS` sets the number of chains (200 in a long run), and
 /// `EXPORT_SEED` the first seed.
 #[test]
 fn changes_of_random_chains_are_those_that_a_comparison_finds() {
@@ -258,10 +261,12 @@ fn changes_of_random_chains_are_those_that_a_comparison_finds() {
     for seed in first..first + number_from_env("EXPORT_CHAINS", 20) {
         let mut rng = SeededRng::new(seed);
         let chain = alter_chain(&bases[rng.below(bases.len())], |day, record| {
+            // All bytes after the last record are zero.
+            if record[16..].starts_with(&SYSVAR_PREFIX) || record[16..48] == [0; 32] {
+                return;
+            }
             let address = u64::from_le_bytes(record[16..24].try_into().expect("8 bytes"));
             match SeededRng::new(seed ^ address ^ (day as u64 + 1).rotate_left(40)).below(10) {
-                // Beyond the last record, all is zero.
-                _ if record[16..].starts_with(&SYSVAR) || record[16..48] == [0; 32] => {}
                 0 => record[47] ^= 1,
                 1 => record[64..96].fill(7),
                 2 => record[48] ^= 1,
@@ -307,7 +312,7 @@ fn count_stakes_of_unchanged_accounts(found: &BTreeMap<String, Vec<String>>) -> 
     addresses.filter(|address| !accounts.contains(address)).count()
 }
 
-/// An account that stops passing a filter counts as closed, and one that starts passing it as added.
+/// An account that stops passing a filter is reported as closed, and one that starts passing it as added.
 #[test]
 fn filters_select_from_both_states() {
     let chain = alter_chain(&agave_chains().pop().expect("a chain"), close_and_give_away);
@@ -395,7 +400,7 @@ fn changes_must_follow_the_newest_state() {
     assert_changes_refused(&second, &[&other_chain], out, &[], "since slot 26 do not follow");
 }
 
-/// A state between two others is refused, as changes and as a whole. Another table of the newest state is
+/// A state between two others is refused, both as changes and as a whole. Another table of the newest state is
 /// accepted.
 #[test]
 fn no_state_comes_between_others() {
@@ -417,7 +422,7 @@ fn no_state_comes_between_others() {
 }
 
 #[test]
-fn changes_do_not_continue_tables_of_an_older_version() {
+fn changes_do_not_continue_tables_of_an_older_schema() {
     let chain = agave_chains().pop().expect("a chain");
     let out = temp_dir();
     assert_exported(&chain.archives_of_day(0), out.path(), &[]);
@@ -429,7 +434,7 @@ fn changes_do_not_continue_tables_of_an_older_version() {
     }
 }
 
-/// The slot of a ledger is not known before it is read.
+/// A ledger's slot is known only once the ledger has been read.
 #[test]
 fn changes_of_a_ledger_follow_archives() {
     let chain = agave_chains().pop().expect("a chain");
@@ -524,12 +529,12 @@ struct ComparedTable {
 
 fn compare_states(sql: &str, days: &Path, wholes: &[(u64, PathBuf)], tables: &[String]) -> Vec<ComparedTable> {
     let question = serde_json::json!([sql, days, wholes, tables]).to_string();
-    json_answer(&mut python_command(COMPARE_SCRIPT), &question)
+    run_json_script(&mut python_command(COMPARE_SCRIPT), &question)
 }
 
 /// The SQL in docs/export.md must find the rows of the whole export of each day.
 #[test]
-fn the_state_at_each_day_by_the_pages_sql_is_whole() {
+fn the_pages_sql_finds_the_whole_state_of_each_day() {
     needs!("engines");
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
     let (_, section) = page.split_once("## Changes").expect("the section");
@@ -547,7 +552,7 @@ fn the_state_at_each_day_by_the_pages_sql_is_whole() {
             assert_exported(&chain.archives_of_day(day), &whole, &flags);
             wholes.push((chain.slot(day), whole));
             if day == 0 {
-                // Before there are changes.
+                // The SQL must also work before there are changes.
                 let compared = compare_states(sql, &days, &wholes, &tables);
                 assert!(compared.iter().all(|table| table.is_equal), "chain {number}: {compared:?}");
             }

@@ -18,17 +18,17 @@ pub fn python_command(script: &str) -> Command {
     command
 }
 
-/// Returns the JSON that a script prints about a question on its standard input.
-pub fn json_answer<T: DeserializeOwned>(script: &mut Command, question: &str) -> T {
+/// Runs a script with this text on its standard input. Returns the JSON that it prints.
+pub fn run_json_script<T: DeserializeOwned>(script: &mut Command, input: &str) -> T {
     let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
-    child.stdin.take().expect("its input").write_all(question.as_bytes()).expect("sent");
+    child.stdin.take().expect("its input").write_all(input.as_bytes()).expect("sent");
     let output = child.wait_with_output().expect("ended");
     assert!(output.status.success());
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Reads tables with each engine; prints rows, sum of lamports, sum of amounts, the row of one
-/// account, and the length of all lists of credits.
+/// Reads tables with each engine; prints numbers of rows, sums, slots, the row of one account, and the total
+/// length of all lists of credits.
 const READ_TABLES_SCRIPT: &str = r#"
 import sys, json, glob
 root, address = sys.argv[1:]
@@ -111,7 +111,8 @@ fn engines_find_the_same_sums_and_accounts() {
     }
 }
 
-/// Prints the sums of each partition by the page's Delta table, and by the files.
+/// Prints the number of rows and the lamports of each partition, as the page's Delta table has them, and as
+/// the files have them.
 const DELTA_SUMS_SCRIPT: &str = r#"
 import sys, json, duckdb
 from deltalake import DeltaTable
@@ -135,12 +136,12 @@ fn the_pages_delta_table_has_all_partitions() {
         assert_exported(&chain.archives_of_day(day), &dir.path().join("days"), &chain.flags_since_day_before(day));
     }
     let [found, expected]: [Vec<[u64; 3]>; 2] =
-        json_answer(python_command(DELTA_SUMS_SCRIPT).current_dir(dir.path()), python_of_page);
+        run_json_script(python_command(DELTA_SUMS_SCRIPT).current_dir(dir.path()), python_of_page);
     assert_eq!(found, expected);
     assert_eq!(found.len(), 3);
 }
 
-/// Runs the statements of the page in its directory; prints the rows of each query.
+/// Runs the page's statements; prints the rows of the last nine, which are its queries.
 const RUN_SQL_SCRIPT: &str = r#"
 import sys, json, duckdb
 statements = [each for each in sys.stdin.read().split(";") if each.strip()]
@@ -150,10 +151,10 @@ print(json.dumps(rows[-9:]))
 "#;
 
 fn run_sql(dir: &Path, sql: &str) -> Vec<Vec<String>> {
-    json_answer(python_command(RUN_SQL_SCRIPT).current_dir(dir), sql)
+    run_json_script(python_command(RUN_SQL_SCRIPT).current_dir(dir), sql)
 }
 
-/// Runs the commands and queries of docs/export.md as printed. Its views ignore an export without a
+/// Runs the commands and queries of docs/export.md as printed. The page's views ignore an export without a
 /// manifest.
 #[test]
 fn questions_of_the_page_are_answered() {
@@ -172,11 +173,11 @@ fn questions_of_the_page_are_answered() {
     let answers = run_sql(dir.path(), sql);
     assert_eq!(answers.len(), 9, "{answers:?}");
     assert!(answers.iter().all(|rows| !rows.is_empty()), "{answers:?}");
-    // A run that was killed before its manifest.
+    // A run that is killed before it writes its manifest leaves this.
     let tables = dir.path().join("tables/accounts");
     let partition = tables.join(&relative_paths(&tables)[1]);
     fs::create_dir(tables.join("snapshot_slot=1")).expect("made");
     fs::copy(partition.join("part-00000.parquet"), tables.join("snapshot_slot=1/part-00000.parquet")).expect("copied");
-    // Other queries have no order among equal rows.
+    // The other queries do not define the order of rows with equal values.
     assert_eq!(run_sql(dir.path(), sql)[7..], answers[7..]);
 }

@@ -202,7 +202,7 @@ fn little_memory_does_not_change_the_bytes_of_six_tables() {
 }
 
 #[test]
-fn tables_are_sorted_unless_they_are_large() {
+fn tables_are_sorted_by_default_unless_they_have_the_data_of_all_accounts() {
     let made = make_synthetic_pair(&["--size", "4MiB"]);
     let owner = export_rows(&[&made.full], &[])[0].split(',').next().expect("an owner").to_string();
     for (flags, expected) in [

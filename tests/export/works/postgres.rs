@@ -51,7 +51,7 @@ impl Postgres {
         this
     }
 
-    /// Runs a script whose `psql` talks to this server, and whose `slotpress` is that of the tests.
+    /// Runs a script whose `psql` talks to this server, and whose `slotpress` is the tested program.
     fn run_script(&self, script: &str) -> std::process::Output {
         let programs = slotpress_path().parent().expect("a directory").to_path_buf();
         let path = format!("{}:{}", text(&programs), std::env::var("PATH").expect("set"));

@@ -63,22 +63,28 @@ fn is_program(account: &PlainRecord) -> bool {
     account.owner == LOADER && account.data[0] == 2
 }
 
-/// Returns the account with the code of a program. Programs that `synth` makes may be closed, or may name
-/// another account.
+/// Returns the account with the code of a program; `None` if the program is closed, or names an account
+/// without code. `synth` makes such programs.
 fn code_of<'a>(all: &'a Accounts, program: &PlainRecord) -> Option<&'a PlainRecord> {
     all.0.get(&address_at(&program.data, 4)).filter(|code| code.owner == LOADER)
 }
 
-/// Returns the selected accounts, with the code of programs, and with mints if these are exported.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mints {
+    Included,
+    Excluded,
+}
+
+/// Returns the selected accounts, the code of programs among them and, if included, the mints of token accounts.
 fn expected_accounts(
     all: &Accounts,
-    with_mints: bool,
+    mints: Mints,
     is_selected: impl Fn(&PlainRecord) -> bool,
 ) -> BTreeMap<String, PlainRecord> {
     let mut expected = BTreeMap::new();
     for account in all.0.values().filter(|account| is_selected(account)) {
         let code = if is_program(account) { code_of(all, account) } else { None };
-        let has_mint = with_mints && is_token_account(account);
+        let has_mint = mints == Mints::Included && is_token_account(account);
         let mint = if has_mint { all.0.get(&address_at(&account.data, 0)) } else { None };
         let mint = mint.filter(|mint| mint.owner == account.owner);
         for account in [Some(account), code, mint].into_iter().flatten() {
@@ -106,10 +112,11 @@ fn programs_are_exported_with_their_code() {
     let open: Vec<&PlainRecord> = programs().filter(|program| code_of(&all, program).is_some()).collect();
     let closed: Vec<&PlainRecord> = programs().filter(|program| code_of(&all, program).is_none()).collect();
     let addresses: Vec<&str> = open[..5].iter().chain(&closed[..5]).map(|program| program.pubkey.as_str()).collect();
-    let by_address = expected_accounts(&all, false, |account| addresses.contains(&account.pubkey.as_str()));
+    let by_address = expected_accounts(&all, Mints::Excluded, |account| addresses.contains(&account.pubkey.as_str()));
     assert_eq!(by_address.len(), 15);
     assert_export(&archives, &["--address", &addresses.join(",")], &by_address);
-    let by_size = expected_accounts(&all, false, |account| account.owner == LOADER && account.data.len() == 36);
+    let by_size =
+        expected_accounts(&all, Mints::Excluded, |account| account.owner == LOADER && account.data.len() == 36);
     assert!(by_size.len() > programs().count());
     assert_export(&archives, &["--owner", LOADER, "--data-size", "36"], &by_size);
 }
@@ -126,12 +133,16 @@ fn token_accounts_are_exported_with_their_mints() {
     let is_of_mint = |account: &PlainRecord| {
         account.pubkey == mint || is_token_account(account) && address_at(&account.data, 0) == mint
     };
-    assert_export(&archives, &["--wallet", &wallet], &expected_accounts(&all, false, is_of_wallet));
-    assert_export(&archives, &["--wallet", &wallet, "--with-mints"], &expected_accounts(&all, true, is_of_wallet));
-    assert_export(&archives, &["--mint", &mint], &expected_accounts(&all, false, is_of_mint));
+    assert_export(&archives, &["--wallet", &wallet], &expected_accounts(&all, Mints::Excluded, is_of_wallet));
+    assert_export(
+        &archives,
+        &["--wallet", &wallet, "--with-mints"],
+        &expected_accounts(&all, Mints::Included, is_of_wallet),
+    );
+    assert_export(&archives, &["--mint", &mint], &expected_accounts(&all, Mints::Excluded, is_of_mint));
 }
 
-/// The object has the same accounts, in the form that surfpool's `AccountSnapshot` reads.
+/// The JSON object has the selected accounts, in the form that surfpool's `AccountSnapshot` reads.
 #[test]
 fn surfpool_reads_the_object_of_all_accounts() {
     #[derive(serde::Deserialize)]
@@ -146,7 +157,7 @@ fn surfpool_reads_the_object_of_all_accounts() {
     let archives = fixture_pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     let all = Accounts::read(&inputs);
-    let expected = expected_accounts(&all, false, |account| account.owner == VOTE);
+    let expected = expected_accounts(&all, Mints::Excluded, |account| account.owner == VOTE);
     assert!(!expected.is_empty());
     for (owner, expected) in [(VOTE, expected), ("AddressLookupTab1e1111111111111111111111111", BTreeMap::new())] {
         let outs = [temp_dir(), temp_dir()];
@@ -168,7 +179,8 @@ fn surfpool_reads_the_object_of_all_accounts() {
     }
 }
 
-/// Numbers have their highest values, and accounts name accounts that have other owners.
+/// Numbers have their highest values, and a program and a token account name an account whose owner fits
+/// neither.
 #[test]
 fn hostile_accounts_are_exported_as_they_are() {
     let archive = fixture_of(AGAVE_4_4, "snapshot-26-");
@@ -181,7 +193,7 @@ fn hostile_accounts_are_exported_as_they_are() {
         record_bytes(3, TOKEN, 1, &token(4)),
         record_bytes(5, TOKEN_2022, 1, &token(6)),
         record_bytes(6, TOKEN_2022, 1, &[255; 82]),
-        // Named by a program and by a token account, whose owners it does not have.
+        // Program 1 names this account as its code, and token account 3 names it as its mint.
         record_bytes(4, "Stake11111111111111111111111111111111111111", 1, &[7; 300]),
     ];
     let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/")).expect("a storage");
@@ -195,14 +207,14 @@ fn hostile_accounts_are_exported_as_they_are() {
     let selected = [1, 2, 3, 5].map(address);
     let flags = ["--check", "frames", "--address", &selected.join(",")];
     let is_selected = |account: &PlainRecord| selected.contains(&account.pubkey);
-    assert_export(&[&forged], &flags, &expected_accounts(&all, false, is_selected));
-    let with_mints = expected_accounts(&all, true, is_selected);
+    assert_export(&[&forged], &flags, &expected_accounts(&all, Mints::Excluded, is_selected));
+    let with_mints = expected_accounts(&all, Mints::Included, is_selected);
     assert_eq!(with_mints.len(), 5);
     assert_export(&[&forged], &[&flags[..], &["--with-mints"]].concat(), &with_mints);
 }
 
 #[test]
-fn only_filtered_accounts_are_exported_for_a_test_validator() {
+fn invalid_flags_for_a_test_validator_are_usage_errors() {
     let archives = fixture_pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     for (flags, message) in [

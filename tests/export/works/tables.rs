@@ -250,7 +250,7 @@ fn assert_tables(archives: &[&Path]) -> RowCounts {
 }
 
 #[test]
-fn tables_of_every_chain_are_right() {
+fn tables_of_every_chain_equal_those_of_simple_readers() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
         let [full, incremental] = fixture_pair(chain);
         assert_tables(&[&full]);
@@ -283,7 +283,7 @@ pub fn make_synthetic_pair(flags: &[&str]) -> SyntheticPair {
 }
 
 #[test]
-fn tables_of_synthetic_states_are_right() {
+fn tables_of_synthetic_states_equal_those_of_simple_readers() {
     for mix in ["mainnet", "tokens", "programs"] {
         let made = make_synthetic_pair(&["--mix", mix, "--size", "24MiB"]);
         let archives = [made.full.as_path(), &made.incremental];
@@ -428,8 +428,8 @@ fn hostile_accounts_have_no_wrong_row() {
         record_bytes(13, LOADER, 1, &[3, 0, 0, 0, 9]),
         record_bytes(14, STAKE, 1, &[]),
     ];
-    // The first storage holds all of these accounts. In the last one, which is the newest, an account
-    // has a different owner.
+    // The first storage contains all of these accounts, and account 15. In the last storage, which is the
+    // newest, account 15 has a different owner.
     let mut storages: Vec<&mut TarEntry> =
         entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/")).collect();
     let slot_of =
