@@ -11,7 +11,7 @@ use crate::common::*;
 
 /// The second of two servers has a different archive of the same name.
 #[test]
-fn another_archive_of_the_same_name_is_not_mixed() {
+fn archives_of_the_same_name_are_not_mixed() {
     let first = archives(&["--zstd-level", "1"]);
     let second = archives(&["--zstd-level", "9"]);
     let (full, bytes) = first.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
@@ -54,7 +54,7 @@ fn bytes_of_another_archive_are_not_kept() {
     }
 }
 
-/// A server states a length for which no disk has space. Another one states the true length.
+/// One server states a length for which no disk has space, and another states the true length.
 #[test]
 fn an_overstated_length_does_not_end_the_run() {
     let (name, bytes) = full(&archives(&[]));
@@ -79,7 +79,7 @@ fn archives_longer_than_the_limit_are_refused() {
     let frame_count = AtomicUsize::new(0);
     let endless = Server::start(move |request, stream| {
         send_head(stream, "200 OK", &[("Connection", "close")])?;
-        // Skippable frames, with which an archive may begin.
+        // An archive may begin with skippable frames.
         let frame = [&[0x50, 0x2a, 0x4d, 0x18, 0xf8, 0xff, 0, 0][..], &[7; 65_528]].concat();
         while request.method != "HEAD" && frame_count.fetch_add(1, Relaxed) < 2_000 {
             stream.write_all(&frame)?;
@@ -94,15 +94,17 @@ fn archives_longer_than_the_limit_are_refused() {
     assert!(kept_bytes < 2 << 20, "{kept_bytes}");
     let good = serve(&files, TransferMode::Ranges);
     let output = run_to_json(&["fetch", &good.url(&format!("/{full}")), "-o", text(dir.path()), "--max-bytes", "1KiB"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stderr.contains("--max-bytes"), "{output:?}");
 }
 
 #[test]
 fn a_redirect_to_an_invalid_name_is_refused() {
     let dir = temp_dir();
-    let named = Server::start(move |_, stream| send_redirect(stream, "/..%2f..%2fetc%2fpasswd.tar.zst"));
-    let output = run_to_json(&["fetch", &named.url("/x.tar.zst"), "-o", text(dir.path())]);
+    let server = Server::start(move |_, stream| send_redirect(stream, "/..%2f..%2fetc%2fpasswd.tar.zst"));
+    let output = run_to_json(&["fetch", &server.url("/x.tar.zst"), "-o", text(dir.path())]);
     assert!(output.code.is_some_and(|code| code != 0), "{output:?}");
+    assert_eq!(relative_paths(dir.path()), Vec::<String>::new());
 }
 
 /// An archive that no trusted server has is not fetched.
@@ -129,12 +131,12 @@ fn an_unconfirmed_archive_is_not_fetched() {
 #[test]
 fn an_unconfirmed_archive_that_appears_is_left_out() {
     let files = archives(&[]);
-    let mut full_archive_only = files.clone();
-    full_archive_only.retain(|name, _| name.starts_with("snapshot-"));
-    let trusted = serve(&full_archive_only, TransferMode::Ranges);
+    let mut full_only = files.clone();
+    full_only.retain(|name, _| name.starts_with("snapshot-"));
+    let trusted = serve(&full_only, TransferMode::Ranges);
     for command in ["fetch", "bootstrap"] {
         let all_files = files.clone();
-        let first_files = full_archive_only.clone();
+        let first_files = full_only.clone();
         let get_count = AtomicUsize::new(0);
         let server = Server::start(move |request, stream| {
             let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
@@ -148,7 +150,7 @@ fn an_unconfirmed_archive_that_appears_is_left_out() {
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(output.stderr.contains("has appeared in the meantime"), "{output:?}");
         let found = files_in(dir.path());
-        assert!(full_archive_only.keys().all(|name| found.contains_key(name)), "{:?}", relative_paths(dir.path()));
+        assert!(full_only.keys().all(|name| found.contains_key(name)), "{:?}", relative_paths(dir.path()));
         assert!(!found.keys().any(|name| name.starts_with("incremental-")), "{:?}", relative_paths(dir.path()));
         let slot = if command == "fetch" {
             &output.line("fetch")["archives"][0]["slot"]

@@ -8,8 +8,8 @@ use crate::common::http::{Connection, Server, send_file, send_head, send_redirec
 use crate::common::site::*;
 use crate::common::*;
 
-/// The server sends a few bytes per second. The message does not claim that bytes are kept, because they
-/// arrived in order.
+/// The server sends 250 bytes per second, and no ranges. So no bytes are kept, and the message must not claim
+/// that some are.
 #[test]
 fn a_server_below_the_minimum_rate_is_given_up() {
     let (name, bytes) = full(&archives(&[]));

@@ -1,4 +1,4 @@
-//! Downloads that end in the middle, and continue.
+//! Downloads that are interrupted and continued, and downloads from several mirrors.
 
 use std::fs;
 use std::io::Write;
@@ -17,8 +17,8 @@ fn requested_bytes(server: &Server, length: u64) -> u64 {
     gets.map(|request| request.range().map_or(length, |range| range.end.min(length) - range.start)).sum()
 }
 
-/// The first server sends two thirds of the archive, and then only errors. The next run requests only the
-/// missing bytes, from another server.
+/// The first server sends at most two thirds of the archive, and then only errors. The next run requests
+/// hardly more than the missing bytes, from another server.
 #[test]
 fn a_download_resumes_where_it_ended() {
     let files = larger_archive();
@@ -58,14 +58,15 @@ fn a_download_resumes_where_it_ended() {
     assert_eq!(paths.len(), 2, "the partial file and its journal: {paths:?}");
 
     let good = serve(&files, TransferMode::Ranges);
-    // The end arrived first, so the partial file has its full length, although some bytes are missing.
+    // A dry run must not count the missing bytes as kept, although the partial file has its full length: the end
+    // arrived first.
     let ledger = dir.path().join("ledger");
     let other = serve(&files, TransferMode::Ranges);
     let plan = ["bootstrap", &other.url("/"), "--ledger", text(&ledger), "--snapshots", text(dir.path()), "--dry-run"];
     let planned = run_to_json(&plan).line("bootstrap_plan")["kept_bytes"].clone();
     let url = good.url(&format!("/{full}"));
-    // An idle connection takes over a piece on which another has worked for two seconds, and
-    // requests it again.
+    // With more streams, an idle connection would request a piece again on which another has worked for two
+    // seconds.
     let output = run_to_json(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(planned, output.line("fetch")["archives"][0]["kept_bytes"], "{output:?}");
@@ -82,8 +83,8 @@ fn a_download_resumes_where_it_ended() {
     assert!(requested <= length - kept_bytes + again_bytes_max, "{requested} of {length}, {kept_bytes} kept");
 }
 
-/// Two mirrors have different ETags. Bytes from the first are kept when the second resumes, because
-/// the frame hashes match.
+/// Two mirrors have different ETags. Bytes from the first are kept when the download continues from the second,
+/// because the frame hashes match.
 #[test]
 fn another_mirror_resumes_a_download() {
     let (name, bytes) = full(&larger_archive());
@@ -129,7 +130,7 @@ fn a_mirror_is_compared_once() {
     assert_eq!(requests.iter().filter(is_end).count(), 1, "{requests:?}");
 }
 
-/// One of three mirrors has a wrong frame. In any order of the mirrors, the fetch succeeds.
+/// One of three mirrors has a wrong frame. The fetch succeeds, whichever mirror is named first.
 #[test]
 fn a_mirror_with_a_wrong_frame_is_dropped() {
     let files = archives(&[]);
@@ -155,15 +156,15 @@ fn a_mirror_with_a_wrong_frame_is_dropped() {
     assert!(!dir.path().join(full).exists());
 }
 
-/// After a kill, the next run requests the bytes that have not arrived, and at most one range per
-/// connection again, because the journal is written every second.
+/// The journal is written every second. So after a kill, the next run requests the bytes that have not
+/// arrived, and again at most one range per connection, and the end of the archive.
 #[test]
 fn after_a_kill_few_bytes_are_fetched_again() {
     const STREAMS: u64 = 8;
     const RANGE_BYTES: u64 = 1 << 20;
     const BLOCK_BYTES: usize = 4096;
     let kills: u64 = std::env::var("FAULTS_KILLS").map_or(2, |text| text.parse().expect("a number"));
-    // One frame, without an index: ranges of 1 MiB, and no two blocks that are the same.
+    // A single frame without an index is fetched in ranges of 1 MiB. No two of its blocks are the same.
     let mut content = vec![0; 16 << 20];
     blake3::Hasher::new().finalize_xof().fill(&mut content);
     content.extend([0; 1024]);
@@ -184,7 +185,7 @@ fn after_a_kill_few_bytes_are_fetched_again() {
         wait_for("some of the file", || requested_bytes(&server, length) >= kill_at_bytes);
         child.kill().expect("killed");
         child.wait().expect("ended");
-        assert!(!dir.path().join(FULL_26).exists(), "it was too quick");
+        assert!(!dir.path().join(FULL_26).exists(), "the fetch ended before the kill");
         let partial = fs::read(dir.path().join(format!("slotpress-fetch-{FULL_26}"))).unwrap_or_default();
         let blocks = partial.chunks(BLOCK_BYTES).zip(bytes.chunks(BLOCK_BYTES));
         let arrived: u64 =
@@ -194,19 +195,19 @@ fn after_a_kill_few_bytes_are_fetched_again() {
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(files_in(dir.path()) == files);
         let requested = requested_bytes(&server, length) - before;
-        // The end, which comes first, is requested again.
-        let end = length / 8;
+        // The end, which is fetched first, is requested again.
+        let end_bytes = length / 8;
         assert!(
-            requested <= length - arrived + STREAMS * RANGE_BYTES + end,
+            requested <= length - arrived + STREAMS * RANGE_BYTES + end_bytes,
             "{arrived} of {length} arrived, {requested} requested"
         );
     }
 }
 
-/// A download that is killed twice transfers hardly more bytes than its length. `KILLED_STREAMS` and
+/// A download that is killed twice transfers at most a tenth more than its length. `KILLED_STREAMS` and
 /// `KILLED_MIB` replace the default of four connections and 64 MiB.
 #[test]
-fn two_kills_cost_less_than_a_tenth_of_a_download() {
+fn two_kills_cost_at_most_a_tenth_of_a_download() {
     const CHUNK_BYTES: usize = 32 * 1024;
     let streams = number_from_env("KILLED_STREAMS", 4);
     let size_mib = number_from_env("KILLED_MIB", 64) as usize;
@@ -245,7 +246,7 @@ fn two_kills_cost_less_than_a_tenth_of_a_download() {
         wait_for("a third of the file", || sent_bytes.load(Relaxed) >= length * third / 3);
         child.kill().expect("killed");
         child.wait().expect("ended");
-        assert!(!dir.path().join(FULL_26).exists(), "it was too quick");
+        assert!(!dir.path().join(FULL_26).exists(), "the fetch ended before the kill");
     }
     let output = run_to_json(&arguments);
     assert_eq!(output.code, Some(0), "{output:?}");

@@ -1,4 +1,4 @@
-//! Servers that stall, and files that change.
+//! Servers that stall.
 
 use std::fs;
 use std::io::Write;
@@ -53,39 +53,6 @@ fn bytes_before_a_stall_are_kept() {
     let path = partial.publish(&name).expect("published");
     assert!(fs::read(path).expect("read") == bytes);
     let sent_bytes: u64 = fetched.servers.iter().map(|server| server.bytes).sum();
-    assert!(sent_bytes < length as u64 + 4 * 1024 * 1024, "{sent_bytes} of {length}");
-}
-
-/// During the fetch, the only server replaces the archive with a different one of the same name.
-#[test]
-fn an_archive_that_is_replaced_during_a_fetch_is_not_mixed() {
-    let first = full(&archives(&["--zstd-level", "1"]));
-    let second = full(&archives(&["--zstd-level", "9"]));
-    assert_eq!(first.0, second.0);
-    assert!(first.1 != second.1);
-    let served = AtomicUsize::new(0);
-    let old = first.1.clone();
-    let new = second.1.clone();
-    let server = Server::start(move |request, stream| {
-        let is_new = request.method == "GET" && served.fetch_add(1, Relaxed) >= 2;
-        let bytes = if is_new { &new } else { &old };
-        send_file(request, stream, bytes, &etag(bytes))
-    });
-    let dir = temp_dir();
-    let url = server.url(&format!("/{}", first.0));
-    let output = run_to_json(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
-    if output.code == Some(0) {
-        // Everything had arrived before the change.
-        assert!(fs::read(dir.path().join(&first.0)).expect("read") == first.1);
-        return;
-    }
-    assert_eq!(output.code, Some(4), "{output:?}");
-    assert!(!dir.path().join(&first.0).exists(), "{output:?}");
-    // The next run fetches the new archive.
-    let (name, bytes) = second;
-    let served = bytes.clone();
-    let server = Server::start(move |request, stream| send_file(request, stream, &served, &etag(&served)));
-    let output = run_to_json(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path())]);
-    assert_eq!(output.code, Some(0), "{output:?}");
-    assert!(fs::read(dir.path().join(&name)).expect("read") == bytes);
+    // If no bytes before the stalls were kept, 210,000 more bytes would be sent.
+    assert!(sent_bytes < length as u64 + 100_000, "{sent_bytes} of {length}");
 }

@@ -53,7 +53,9 @@ impl Progress for Events {
             ProgressEvent::Stage { stage, input_bytes } => {
                 self.stages.lock().expect("nobody panicked").push((stage.to_string(), input_bytes));
             }
-            ProgressEvent::Bytes { input, .. } => drop(self.bytes.fetch_add(input, Relaxed)),
+            ProgressEvent::Bytes { input, .. } => {
+                self.bytes.fetch_add(input, Relaxed);
+            }
             ProgressEvent::Warning(text) => self.warnings.lock().expect("nobody panicked").push(text.to_string()),
             _ => {}
         }

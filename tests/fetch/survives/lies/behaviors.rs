@@ -1,4 +1,4 @@
-//! Right and wrong behaviors of servers.
+//! Correct and wrong behaviors of servers.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::common::wait_for;
 
 const ETAG: &str = "\"the-same\"";
 
-/// Sends ranges of any bytes under one ETag.
+/// Sends ranges of these bytes, always with the same ETag.
 fn send_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Connection> {
     if request.method == "GET" {
         let range = request.range().map_or(bytes.len() as u64, |range| range.end.min(bytes.len() as u64) - range.start);
@@ -21,7 +21,7 @@ fn send_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream, b
     send_file(request, stream, bytes, ETAG)
 }
 
-/// Sends all bytes for any request.
+/// Sends all of these bytes, even if a range is requested.
 fn send_whole(state: &ServerState, request: &Request, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Connection> {
     if request.method == "HEAD" {
         send_head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
@@ -31,13 +31,14 @@ fn send_whole(state: &ServerState, request: &Request, stream: &mut TcpStream, by
     send_response(stream, "200 OK", &[], bytes)
 }
 
-/// Sends the head of an answer with a range. The caller sends the bytes.
+/// Sends the head of an answer with a range, and returns the range, whose bytes the caller sends. Sends
+/// nothing and returns `None` if the request has no range.
 fn send_range_head(
     state: &ServerState,
     request: &Request,
     stream: &mut TcpStream,
 ) -> io::Result<Option<std::ops::Range<usize>>> {
-    let length = state.archive.right.len();
+    let length = state.archive.original.len();
     let Some(range) = request.range().filter(|_| request.method == "GET") else { return Ok(None) };
     let range = range.start as usize..(range.end as usize).min(length);
     let content_range = format!("bytes {}-{}/{length}", range.start, range.end - 1);
@@ -59,11 +60,11 @@ fn page() -> Vec<u8> {
 }
 
 pub fn honest(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    send_ranges(state, request, stream, &state.archive.right)
+    send_ranges(state, request, stream, &state.archive.original)
 }
 
 pub fn honest_without_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    send_whole(state, request, stream, &state.archive.right)
+    send_whole(state, request, stream, &state.archive.original)
 }
 
 pub fn page_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
@@ -83,56 +84,57 @@ pub fn empty(state: &ServerState, request: &Request, stream: &mut TcpStream) -> 
 }
 
 pub fn half_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    send_ranges(state, request, stream, &state.archive.right[..state.archive.right.len() / 2])
+    send_ranges(state, request, stream, &state.archive.original[..state.archive.original.len() / 2])
 }
 
 pub fn half_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    send_whole(state, request, stream, &state.archive.right[..state.archive.right.len() / 2])
+    send_whole(state, request, stream, &state.archive.original[..state.archive.original.len() / 2])
 }
 
 /// Sends half without a length: only the end of the connection marks the end of the file.
 pub fn half_without_length(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_head(stream, "200 OK", &[("Connection", "close")])?;
     if request.method == "GET" {
-        stream.write_all(&state.archive.right[..state.archive.right.len() / 2])?;
+        stream.write_all(&state.archive.original[..state.archive.original.len() / 2])?;
     }
     Ok(Connection::Close)
 }
 
 pub fn flipped_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    send_ranges(state, request, stream, &flip_bit(&state.archive.right, state.archive.right.len() / 2))
+    send_ranges(state, request, stream, &flip_bit(&state.archive.original, state.archive.original.len() / 2))
 }
 
 pub fn flipped_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    send_whole(state, request, stream, &flip_bit(&state.archive.right, state.archive.right.len() / 2))
+    send_whole(state, request, stream, &flip_bit(&state.archive.original, state.archive.original.len() / 2))
 }
 
 /// Flips a bit of the index, before the seek table.
-pub fn flipped_at_the_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    let bytes = &state.archive.right;
+pub fn flipped_in_index(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
+    let bytes = &state.archive.original;
     let hashes = bytes.windows(8).rposition(|window| window == b"slotidx2").expect("an index");
     send_ranges(state, request, stream, &flip_bit(bytes, hashes + 40))
 }
 
-/// Flips a bit of the last bytes, by which index and seek table are found.
-pub fn flipped_last(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    let bytes = &state.archive.right;
+/// Flips a bit of the last bytes, which say where the index and the seek table begin.
+pub fn flipped_in_last_bytes(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
+    let bytes = &state.archive.original;
     send_ranges(state, request, stream, &flip_bit(bytes, bytes.len() - 2))
 }
 
-pub fn other(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
+pub fn other_archive(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_file(request, stream, &state.archive.other, "\"other\"")
 }
 
-pub fn other_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
+pub fn other_archive_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     send_whole(state, request, stream, &state.archive.other)
 }
 
-/// Announces ranges, and sends the whole file.
+/// Announces ranges, but sends the whole file.
 pub fn ranges_only_announced(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    let bytes = &state.archive.right;
+    let bytes = &state.archive.original;
     send_head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())])?;
     if request.method == "GET" {
+        // The client soon closes the connection, so only an eighth of the bytes counts as sent.
         state.sent_bytes.fetch_add(bytes.len() / 8, Relaxed);
         stream.write_all(bytes)?;
     }
@@ -141,7 +143,7 @@ pub fn ranges_only_announced(state: &ServerState, request: &Request, stream: &mu
 
 /// Sends a different range than the requested one.
 pub fn other_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    let length = state.archive.right.len();
+    let length = state.archive.original.len();
     let Some(range) = request.range().filter(|_| request.method == "GET") else {
         return honest(state, request, stream);
     };
@@ -152,7 +154,7 @@ pub fn other_ranges(state: &ServerState, request: &Request, stream: &mut TcpStre
 
 /// Sends 600 kB of the first long range, waits until the client has the rest from another connection, and
 /// then sends wrong bytes.
-pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
+pub fn late_garbage(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     const FIRST_BYTES: usize = 600_000;
     const FETCHED_ELSEWHERE: usize = 1;
     // True if the client has closed this connection.
@@ -163,7 +165,7 @@ pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStre
         peeked_bytes.is_ok_and(|bytes| bytes == 0)
     };
     // Leaves out the end of the file, which comes first over one connection.
-    let end_max = state.archive.right.len() as u64 * 3 / 4;
+    let end_max = state.archive.original.len() as u64 * 3 / 4;
     let is_long =
         |range: &std::ops::Range<u64>| range.end - range.start > FIRST_BYTES as u64 + 300_000 && range.end < end_max;
     let start = request.range().map_or(0, |range| range.start as usize);
@@ -181,12 +183,12 @@ pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStre
         return result;
     }
     let Some(range) = send_range_head(state, request, stream)? else { return Ok(Connection::Close) };
-    stream.write_all(&state.archive.right[range.start..range.start + FIRST_BYTES])?;
+    stream.write_all(&state.archive.original[range.start..range.start + FIRST_BYTES])?;
     stream.flush()?;
     wait_for("another connection to send the rest", || {
         state.counter.load(Relaxed) == FETCHED_ELSEWHERE || is_closed(stream)
     });
-    // By its next request, the client has the rest. If it has all bytes, it closes the connection.
+    // Once the client has sent other requests, it has the rest. When it has all bytes, it closes the connection.
     let gets_before = state.get_count.load(Relaxed);
     wait_for("the client to have the rest", || state.get_count.load(Relaxed) > gets_before + 1 || is_closed(stream));
     stream.write_all(&vec![7; range.len() - FIRST_BYTES])?;
@@ -199,7 +201,7 @@ pub fn cut_often(state: &ServerState, request: &Request, stream: &mut TcpStream)
     let Some(range) = send_range_head(state, request, stream)? else { return honest(state, request, stream) };
     let end = range.end.min(range.start + CUT_BYTES);
     state.sent_bytes.fetch_sub(range.end - end, Relaxed);
-    stream.write_all(&state.archive.right[range.start..end])?;
+    stream.write_all(&state.archive.original[range.start..end])?;
     Ok(Connection::Close)
 }
 
@@ -219,10 +221,10 @@ pub fn silent_at_first(state: &ServerState, request: &Request, stream: &mut TcpS
     honest(state, request, stream)
 }
 
-/// Sends a different archive of the same name from the fifth request onwards.
+/// Sends a different archive of the same name once four requests have been answered.
 pub fn published_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     match state.get_count.load(Relaxed) {
-        0..4 => send_file(request, stream, &state.archive.right, ETAG),
+        0..4 => send_file(request, stream, &state.archive.original, ETAG),
         _ => send_file(request, stream, &state.archive.other, "\"new\""),
     }
 }
@@ -234,11 +236,11 @@ pub fn published_again_and_again(
     stream: &mut TcpStream,
 ) -> io::Result<Connection> {
     let number = state.counter.fetch_add(1, Relaxed);
-    let bytes = if number.is_multiple_of(2) { &state.archive.right } else { &state.archive.other };
+    let bytes = if number.is_multiple_of(2) { &state.archive.original } else { &state.archive.other };
     send_file(request, stream, bytes, &format!("\"{number}\""))
 }
 
-/// Answers that the archive is gone after some requests.
+/// Answers that the archive is gone once three requests have been answered.
 pub fn gone_midway(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     match state.get_count.load(Relaxed) {
         0..3 => honest(state, request, stream),
@@ -253,8 +255,8 @@ pub fn endless(state: &ServerState, request: &Request, stream: &mut TcpStream) -
     }
     send_head(stream, "200 OK", &[("Connection", "close")])?;
     let mut remaining_bytes = 40 << 20;
-    while remaining_bytes > 0 && stream.write_all(&state.archive.right).is_ok() {
-        remaining_bytes -= state.archive.right.len().min(remaining_bytes);
+    while remaining_bytes > 0 && stream.write_all(&state.archive.original).is_ok() {
+        remaining_bytes -= state.archive.original.len().min(remaining_bytes);
     }
     Ok(Connection::Close)
 }
@@ -279,8 +281,8 @@ fn send_with_slow_end(
     let Some(range) = send_range_head(state, request, stream)? else { return honest(state, request, stream) };
     let slow = range.end - slow_bytes.min(range.len())..range.end;
     state.sent_bytes.fetch_sub(slow.len(), Relaxed);
-    stream.write_all(&state.archive.right[range.start..slow.start])?;
-    trickle(state, stream, &state.archive.right[slow])
+    stream.write_all(&state.archive.original[range.start..slow.start])?;
+    trickle(state, stream, &state.archive.original[slow])
 }
 
 pub fn a_byte_a_second(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
@@ -288,13 +290,21 @@ pub fn a_byte_a_second(state: &ServerState, request: &Request, stream: &mut TcpS
 }
 
 /// Sends each range fast except for its last bytes.
-pub fn slow_at_its_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
+pub fn slow_end_of_each_range(
+    state: &ServerState,
+    request: &Request,
+    stream: &mut TcpStream,
+) -> io::Result<Connection> {
     send_with_slow_end(state, request, stream, 1630)
 }
 
 /// Sends the end of the file, with the index, fast, and the rest at a byte per second.
-pub fn slow_but_for_the_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    if request.range().is_some_and(|range| range.end == state.archive.right.len() as u64) {
+pub fn slow_except_end_of_file(
+    state: &ServerState,
+    request: &Request,
+    stream: &mut TcpStream,
+) -> io::Result<Connection> {
+    if request.range().is_some_and(|range| range.end == state.archive.original.len() as u64) {
         honest(state, request, stream)
     } else {
         a_byte_a_second(state, request, stream)
@@ -303,7 +313,7 @@ pub fn slow_but_for_the_end(state: &ServerState, request: &Request, stream: &mut
 
 /// Sends a byte every 20 ms, with ranges and without.
 pub fn a_byte_every_20_ms(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
-    let bytes = &state.archive.right;
+    let bytes = &state.archive.original;
     if request.method == "HEAD" {
         return honest(state, request, stream);
     }

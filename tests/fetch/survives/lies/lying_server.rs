@@ -1,4 +1,4 @@
-//! Archives for lies, and the servers that lie about them.
+//! Archives, and the servers that lie about them.
 
 use std::io;
 use std::net::TcpStream;
@@ -36,9 +36,9 @@ impl ArchiveKind {
 /// An archive, and another one of the same name.
 pub struct Archive {
     pub name: String,
-    pub right: Vec<u8>,
+    pub original: Vec<u8>,
     pub other: Vec<u8>,
-    /// Root of the frame hashes; empty without any.
+    /// Root of the archive; empty if it has no frame hashes.
     pub root: String,
 }
 
@@ -51,30 +51,31 @@ impl Archive {
 
     fn make(kind: ArchiveKind) -> Self {
         let files = if kind == ArchiveKind::Agave { agave_archives() } else { larger_archive() };
-        let (name, right) = files.into_iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+        let (name, original) =
+            files.into_iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
         let dir = temp_dir();
         let path = dir.path().join(&name);
-        let (right, root) = match kind {
+        let (original, root) = match kind {
             ArchiveKind::Hashed => {
-                std::fs::write(&path, &right).expect("written");
+                std::fs::write(&path, &original).expect("written");
                 let output = slotpress().arg("inspect").arg(&path).arg("--json").output().expect("runs");
                 let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
                 let root =
                     stdout.split("\"root\":\"").nth(1).and_then(|rest| rest.get(..64)).expect("a root").to_string();
-                (right, root)
+                (original, root)
             }
-            // Compresses little, because the archive must have several pieces.
+            // A negative level compresses little. The archive must be large enough for several pieces.
             ArchiveKind::Single => {
-                let tar = zstd::stream::decode_all(right.as_slice()).expect("decodes");
+                let tar = zstd::stream::decode_all(original.as_slice()).expect("decodes");
                 (zstd::stream::encode_all(tar.as_slice(), -50).expect("encodes"), String::new())
             }
-            ArchiveKind::Agave => (right, String::new()),
+            ArchiveKind::Agave => (original, String::new()),
         };
-        let tar = zstd::stream::decode_all(right.as_slice()).expect("decodes");
+        let tar = zstd::stream::decode_all(original.as_slice()).expect("decodes");
         let other = match kind {
-            // Made again with other frames and their hashes.
+            // The same content in smaller frames, with other hashes.
             ArchiveKind::Hashed => {
-                std::fs::write(&path, &right).expect("written");
+                std::fs::write(&path, &original).expect("written");
                 let out = dir.path().join("out");
                 std::fs::create_dir(&out).expect("made");
                 let arguments = ["--frame-size", "128KiB", "--check", "frames", "-o"];
@@ -85,16 +86,16 @@ impl Archive {
             _ => zstd::stream::encode_all(tar.as_slice(), 1).expect("encodes"),
         };
         // A larger archive has several pieces.
-        assert!(kind == ArchiveKind::Agave || right.len() > 2 << 20, "only {} bytes", right.len());
-        assert_ne!(right, other);
-        Self { name, right, other, root }
+        assert!(kind == ArchiveKind::Agave || original.len() > 2 << 20, "only {} bytes", original.len());
+        assert_ne!(original, other);
+        Self { name, original, other, root }
     }
 }
 
 /// The state that a behavior sees.
 pub struct ServerState {
     pub archive: &'static Archive,
-    /// Number of finished requests for bytes.
+    /// Number of GET requests for the archive that have been answered.
     pub get_count: AtomicUsize,
     /// Bytes of the archive that were requested and sent, over all connections.
     pub sent_bytes: AtomicUsize,

@@ -30,7 +30,7 @@ pub struct Lie {
     /// Prepares the directory before the first run.
     pub prepare: Option<fn(&Archive, &Path)>,
     pub command: &'static str,
-    /// More arguments of the command; `ROOT` is replaced by the archive's root.
+    /// More arguments of the command; `ROOT` is replaced with the archive's root.
     pub flags: &'static [&'static str],
     pub runs: &'static [Run],
 }
@@ -45,7 +45,7 @@ pub struct Run {
 /// The file that has the archive's name after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedFile {
-    Right,
+    Original,
     /// The archive that was published later.
     Other,
     Nothing,
@@ -93,18 +93,21 @@ fn check_lie(lie: &Lie) -> Result<usize, String> {
         }
         let named_bytes = fs::read(out.join(&archive.name)).ok();
         let expected = match run.named {
-            NamedFile::Right => Some(&archive.right),
+            NamedFile::Original => Some(&archive.original),
             NamedFile::Other => Some(&archive.other),
             NamedFile::Nothing => None,
             NamedFile::AsBefore => before.as_ref(),
         };
         if named_bytes.as_ref() != expected {
             let length = named_bytes.map(|bytes| bytes.len());
-            return Err(format!("a file of {length:?} bytes has the name: {context}{:?}", relative_paths(&out)));
+            return Err(format!(
+                "the file with the archive's name has {length:?} bytes: {context}{:?}",
+                relative_paths(&out)
+            ));
         }
         let sent_bytes: usize = servers.iter().map(LyingServer::sent_bytes).sum();
         // No run may fetch the archive many times over.
-        if sent_bytes > 5 * archive.right.len() + (4 << 20) {
+        if sent_bytes > 5 * archive.original.len() + (4 << 20) {
             return Err(format!("{sent_bytes} bytes were sent: {context}"));
         }
     }
@@ -130,7 +133,7 @@ fn no_lie_leads_to_a_wrong_archive() {
         total_runs += runs;
         let codes: Vec<String> = lie.runs.iter().map(|run| run.exit_code.to_string()).collect();
         let named = match lie.runs.last().expect("a run").named {
-            NamedFile::Right => "the archive",
+            NamedFile::Original => "the archive",
             NamedFile::Other => "the archive that is published now",
             NamedFile::Nothing => "nothing",
             NamedFile::AsBefore => "what was there before",

@@ -1,4 +1,4 @@
-//! `serve`, killed and started again during `fetch`, and a server that stays away.
+//! A server that is killed and restarted during `fetch`, one that stays away, and servers that are too slow.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::common::*;
 
 fn start_slow_server(dir: &Path, address: SocketAddr) -> Child {
     let child = Command::new(slotpress_path())
-        // The server is slow, so no bytes are in flight when it ends, and all streams notice its end at
+        // The server is slow, so hardly any bytes are in flight when it ends, and all streams notice its end at
         // once.
         .args(["-q", "serve", "--listen", &address.to_string(), "--max-rate", "1MiB"])
         .arg(dir)
@@ -48,7 +48,7 @@ fn a_fetch_outlives_its_server() {
     for _ in 0..number_from_env("LIES_RUNS", 1) {
         let www = temp_dir();
         let out = temp_dir();
-        fs::write(www.path().join(&archive.name), &archive.right).expect("written");
+        fs::write(www.path().join(&archive.name), &archive.original).expect("written");
         let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
         let mut server = start_slow_server(www.path(), address);
         let fetch = Command::new(slotpress_path())
@@ -58,12 +58,12 @@ fn a_fetch_outlives_its_server() {
             .stdout(Stdio::null())
             .spawn()
             .expect("starts");
-        // Every stream has had time to begin.
+        // By then, every stream has had time to begin.
         let journal = out.path().join(format!("slotpress-fetch-{}.journal", archive.name));
-        wait_for("a part of the archive", || journaled_bytes(&journal) >= archive.right.len() as u64 / 4);
+        wait_for("a part of the archive", || journaled_bytes(&journal) >= archive.original.len() as u64 / 4);
         server.kill().expect("killed");
         server.wait().expect("ends");
-        assert!(!out.path().join(&archive.name).exists(), "it was too quick");
+        assert!(!out.path().join(&archive.name).exists(), "the fetch ended before the kill");
         let listener = TcpListener::bind(address).expect("the same port");
         listener.set_nonblocking(true).expect("set");
         let mut accepted = 0;
@@ -76,7 +76,7 @@ fn a_fetch_outlives_its_server() {
         let output = fetch.wait_with_output().expect("ends");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{stderr}");
-        assert!(fs::read(out.path().join(&archive.name)).expect("fetched") == archive.right);
+        assert!(fs::read(out.path().join(&archive.name)).expect("fetched") == archive.original);
         server.kill().expect("killed");
         server.wait().expect("ends");
     }
@@ -93,7 +93,7 @@ fn fail_download(client: &Client, dir: &Path, remote: Remote, limits: FetchLimit
     error
 }
 
-/// The download ends after `give_up_after`.
+/// The download ends when `give_up_after` has passed.
 #[test]
 fn a_server_that_is_gone_for_good_is_given_up() {
     let archive = Archive::get(ArchiveKind::Hashed);
@@ -106,9 +106,12 @@ fn a_server_that_is_gone_for_good_is_given_up() {
     remote.requested_url = parse_url(&format!("http://{free_address}/")).expect("a URL");
     remote.url = parse_url(&format!("http://{free_address}/{}", archive.name)).expect("a URL");
     let dir = temp_dir();
-    let limits = FetchLimits::default().give_up_after(Duration::from_millis(700));
+    let give_up_after = Duration::from_millis(700);
+    let limits = FetchLimits::default().give_up_after(give_up_after);
+    let start = Instant::now();
     let error = fail_download(&client, dir.path(), remote, limits, &NoProgress);
     assert_eq!(error.kind().exit_code(), 4, "{error}");
+    assert!(start.elapsed() >= give_up_after, "{:?}", start.elapsed());
 }
 
 /// A download also gives up on a single server that sends hardly any bytes, with and without ranges. The
@@ -120,8 +123,8 @@ fn a_server_that_is_too_slow_is_given_up() {
     let client = Client::new(&options).expect("a client");
     for (behavior, accepts_ranges) in [
         (super::a_byte_a_second as super::lying_server::Behavior, true),
-        (super::slow_but_for_the_end, true),
-        (super::slow_at_its_end, true),
+        (super::slow_except_end_of_file, true),
+        (super::slow_end_of_each_range, true),
         (super::a_byte_every_20_ms, true),
         (super::a_byte_every_20_ms, false),
     ] {

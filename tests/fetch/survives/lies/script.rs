@@ -1,6 +1,6 @@
 //! Scripts of lies, parsed from any bytes. Servers in this process follow a script while `fetch`
 //! runs a few times in one directory. Each run must end, and a file with the archive's name must be
-//! one of the archives, whole. The property test here and `fuzz/` share this module.
+//! one of the archives, whole, unless it was there before. The test in `random` and `fuzz/` share this module.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -22,17 +22,17 @@ use super::wrapped;
 
 pub const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 
-/// Short, in place of two minutes. The pauses between requests are fractions of it.
+/// Far less than the default of two minutes. The pauses between requests are fractions of this time.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(60);
 
 /// Small, because an archive of a few hundred kB should take many requests.
 const PIECE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Two archives of one name and length, whose bytes differ everywhere.
+/// Two archives of the same name and length, with different content.
 struct Archives {
-    right: Vec<u8>,
+    original: Vec<u8>,
     other: Vec<u8>,
-    /// Root of the right archive, if it has frame hashes.
+    /// Root of the original, if it has frame hashes.
     root: Option<ArchiveRoot>,
 }
 
@@ -41,18 +41,18 @@ static HASHED: LazyLock<Archives> =
 static SINGLE: LazyLock<Archives> = LazyLock::new(|| make_archives(&wrapped::compress_to_one_frame));
 
 fn make_archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
-    // More than the 256 KiB at the end of an archive that are fetched first.
-    let [right, other] = [1, 2].map(|seed| make(&make_tar(seed, 480 * 1024)));
-    assert_eq!(right.len(), other.len());
+    // Archives must be longer than the last 256 KiB, which are fetched first.
+    let [original, other] = [1, 2].map(|seed| make(&make_tar(seed, 480 * 1024)));
+    assert_eq!(original.len(), other.len());
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join(NAME);
-    fs::write(&path, &right).expect("written");
+    fs::write(&path, &original).expect("written");
     // `fetch` checks a file that is already in the directory, and reports its root.
     let sources = [SourceLocation::ArchiveFile(path)];
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let report = slotpress::net::fetch(&client, &FetchOptions::new(sources, dir.path()), &StopAfterBytes::never());
     let root = report.expect("accepted").archives[0].root;
-    Archives { right, other, root }
+    Archives { original, other, root }
 }
 
 /// Makes a tar stream whose content cannot be compressed.
@@ -76,8 +76,8 @@ fn make_tar(seed: u64, content_bytes: usize) -> Vec<u8> {
     tar
 }
 
-/// The action of a server for one request for bytes. A place is a fraction of the requested
-/// bytes, in units of 1/65536.
+/// What a server does when bytes are requested. A place is a fraction of the requested bytes, in units of
+/// 1/65536.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     /// Sends its archive.
@@ -90,7 +90,8 @@ enum Action {
     Published,
     /// Sends the bytes up to a place, and closes the connection.
     Cut(u16),
-    /// Sends the bytes up to a place, pauses, then sends the rest: of the other archive if there are frame hashes.
+    /// Sends the bytes up to a place, pauses, then sends the rest. If there are frame hashes, the rest is
+    /// that of the other archive.
     Late(u16),
     /// Flips one bit.
     Flipped(u16),
@@ -115,8 +116,8 @@ enum Action {
 }
 
 impl Action {
-    /// Parses three bytes. Without frame hashes, wrong bytes are found only when the archive is
-    /// unpacked, so there are no such actions.
+    /// Parses three bytes. Without frame hashes, a mix of two archives or a flipped bit would be found only
+    /// when the archive is unpacked, so there are no such actions.
     fn parse(&[kind, high, low]: &[u8; 3], is_hashed: bool) -> Self {
         let place = u16::from_be_bytes([high, low]);
         match kind % 20 {
@@ -155,19 +156,18 @@ enum ServerKind {
 #[derive(Debug)]
 struct Script {
     is_hashed: bool,
-    /// Two servers instead of one.
-    is_pair: bool,
+    has_two_servers: bool,
     expects_root: bool,
     streams: usize,
-    /// Repeats the actions. Without this, all actions after the last are honest.
+    /// The actions are repeated. Otherwise, a server that has finished its list is honest.
     is_repeated: bool,
     /// The arguments of `fetch` are URLs of servers, not of archives.
     names_servers: bool,
-    /// Before the first run, a file with the archive's name holds its first half.
+    /// Before the first run, a file with the archive's name contains its first half.
     has_half: bool,
     runs: u8,
     kinds: [ServerKind; 2],
-    /// Stops the first run when more than this number of bytes have arrived.
+    /// The first run is stopped when more than this number of bytes have arrived.
     stop_after_bytes: Option<i64>,
     actions: [Vec<Action>; 2],
 }
@@ -188,7 +188,7 @@ impl Script {
         }
         Some(Self {
             is_hashed: !flag(0),
-            is_pair: flag(1),
+            has_two_servers: flag(1),
             expects_root: flag(2) && !flag(0),
             streams: 1 + usize::from((flags >> 3) % 4),
             is_repeated: flag(5),
@@ -234,18 +234,20 @@ impl ScriptedServer {
     }
 
     fn served_file(&self) -> ServedFile {
-        let Archives { right, other, .. } = self.archives;
+        let Archives { original, other, .. } = self.archives;
         if self.has_other.load(Relaxed) {
-            ServedFile { bytes: other, other: right, etag: "\"other\"" }
+            ServedFile { bytes: other, other: original, etag: "\"other\"" }
         } else {
-            ServedFile { bytes: right, other, etag: "\"right\"" }
+            ServedFile { bytes: original, other, etag: "\"original\"" }
         }
     }
 
     fn respond(&self, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
+        // Connections that stay open after the script must not be used by the next one.
+        if self.is_over.load(Relaxed) {
+            return Ok(Connection::Close);
+        }
         match request.path.as_str() {
-            // A connection of an earlier run must not be used in the next one.
-            _ if self.is_over.load(Relaxed) => return Ok(Connection::Close),
             "/snapshot.tar.bz2" => return send_redirect(stream, &format!("/{NAME}")),
             path if path.strip_prefix('/') != Some(NAME) => return send_response(stream, "404 Not Found", &[], b""),
             _ => {}
@@ -266,7 +268,7 @@ impl ScriptedServer {
         if let Action::Published = action {
             self.has_other.fetch_xor(true, Relaxed);
         }
-        // An action may have changed it.
+        // The action may have replaced the served file.
         let served = self.served_file();
         if self.kind == ServerKind::Whole {
             return self.respond_whole(action, stream, &served);
@@ -375,8 +377,8 @@ fn range_of(request: &Request, length: usize) -> Range<usize> {
     (range.start as usize).min(length - 1)..(range.end as usize).min(length)
 }
 
-/// Returns an offset near another at which `fetch` notices a flipped bit. It is not in the header that
-/// announces an index: without that, there are no frame hashes, and only unpacking would show the fault.
+/// Returns an offset near this one where `fetch` notices a flipped bit. In the header that announces an index, a
+/// flipped bit goes unnoticed: without the index there are no frame hashes, and only unpacking shows the fault.
 fn find_flippable(bytes: &[u8], offset: usize) -> usize {
     let header_offset = bytes.windows(8).rposition(|window| window == b"slotidx2");
     match header_offset {
@@ -389,7 +391,7 @@ fn offset_in(range: &Range<usize>, place: u16) -> usize {
     range.start + range.len() * usize::from(place) / 65536
 }
 
-/// Sends the head of a range and the first part of it, and perhaps the rest.
+/// Sends the head of a range, the bytes up to a place, and perhaps the rest.
 fn send_parts(
     request: &Request,
     stream: &mut TcpStream,
@@ -446,7 +448,7 @@ pub fn run(bytes: &[u8]) -> usize {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join(NAME);
     if script.has_half {
-        fs::write(&path, &archives.right[..archives.right.len() / 2]).expect("written");
+        fs::write(&path, &archives.original[..archives.original.len() / 2]).expect("written");
     }
     let scripted = [0, 1].map(|server| {
         Arc::new(ScriptedServer {
@@ -459,7 +461,7 @@ pub fn run(bytes: &[u8]) -> usize {
             is_over: AtomicBool::new(false),
         })
     });
-    let servers: Vec<Server> = scripted.each_ref()[..1 + usize::from(script.is_pair)]
+    let servers: Vec<Server> = scripted.each_ref()[..1 + usize::from(script.has_two_servers)]
         .iter()
         .map(|server| {
             let server = Arc::clone(server);
@@ -487,14 +489,14 @@ pub fn run(bytes: &[u8]) -> usize {
             let description = file_bytes.as_deref().map(|bytes| {
                 let equal_bytes =
                     |archive: &[u8]| bytes.iter().zip(archive).take_while(|(byte, expected)| byte == expected).count();
-                let [right, other] = [&archives.right, &archives.other].map(|archive| equal_bytes(archive));
-                format!("{} bytes, the first {right} as in the archive, {other} as in the other", bytes.len())
+                let [original, other] = [&archives.original, &archives.other].map(|archive| equal_bytes(archive));
+                format!("{} bytes, the first {original} as in the original, {other} as in the other", bytes.len())
             });
             format!("run {run}: {:?}, file {description:?}: {script:?}", fetched.as_ref().map(|_| ()))
         };
         let is_whole = file_bytes
             .as_ref()
-            .is_some_and(|bytes| *bytes == archives.right || (*bytes == archives.other && !script.expects_root));
+            .is_some_and(|bytes| *bytes == archives.original || (*bytes == archives.other && !script.expects_root));
         assert!(fetched.is_err() || is_whole, "the named file is not one of the archives: {}", context());
         assert!(is_whole || file_bytes.is_none() || file_bytes == before, "another file has the name: {}", context());
         let names = fs::read_dir(dir.path()).expect("a directory").map(|entry| entry.expect("an entry").file_name());
