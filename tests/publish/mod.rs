@@ -1,5 +1,5 @@
 //! `slotpress publish` beside a process that writes as validators do: published archives are whole,
-//! needed ones are pinned, and a killed run continues.
+//! needed ones are pinned, and after a kill the next run continues.
 
 pub mod setup;
 

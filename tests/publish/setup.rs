@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -75,7 +76,7 @@ impl Setup {
         fs::rename(&temporary, self.snapshots().join(name(archive))).expect("renamed");
     }
 
-    /// Writes a damaged archive, which has not changed for a while. Returns its bytes.
+    /// Writes a damaged copy of an archive, which looks as if it had not changed for a while. Returns its bytes.
     pub fn write_damaged(&self, archive: &Path) -> Vec<u8> {
         let mut bytes = fs::read(archive).expect("read");
         let path = self.snapshots().join(name(archive));
@@ -116,7 +117,7 @@ impl Setup {
         archives_in(&self.mirror())
     }
 
-    /// Checks that no archive is pinned, or ready and not published.
+    /// Checks that no archive is pinned, or waits to be published.
     pub fn assert_nothing_is_pinned(&self) {
         for dir in ["pinned", "ready"] {
             assert_eq!(file_names(&self.pins().join(dir)), [""; 0], "{dir}");
@@ -134,7 +135,7 @@ impl Setup {
 /// Sets a file's modification time two minutes back, as if it had not changed for a while.
 pub fn backdate(path: &Path) {
     let file = fs::File::options().write(true).open(path).expect("open");
-    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");
+    file.set_modified(SystemTime::now() - Duration::from_secs(120)).expect("set");
 }
 
 pub fn parse_events(output: &Output) -> Vec<Value> {
@@ -164,14 +165,14 @@ pub fn read_latest(mirror: &Path) -> Vec<String> {
     assert!(!archives.is_empty(), "{latest}");
     assert_eq!(archives[0]["kind"], "full", "{latest}");
     assert!(archives.iter().skip(1).all(|archive| archive["base"] == archives[0]["name"]), "{latest}");
-    let check = |archive: &Value| {
+    let checked_name = |archive: &Value| {
         let name = archive["name"].as_str().expect("a name").to_string();
         let path = mirror.join(&name);
         let metadata = fs::metadata(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(archive["size_bytes"], metadata.len(), "{name}");
         name
     };
-    archives.iter().map(check).collect()
+    archives.iter().map(checked_name).collect()
 }
 
 /// Runs `verify` on every published archive.
@@ -182,23 +183,23 @@ pub fn verify_published(mirror: &Path) {
     }
 }
 
-/// Properties of a validator's file that must not change.
+/// A file in a validator's directory, as far as `publish` could change it.
 #[derive(Debug, PartialEq)]
 pub struct FileState {
     pub inode: u64,
     pub links: u64,
-    pub modified_ns: i64,
+    pub modified: SystemTime,
     pub bytes: Vec<u8>,
 }
 
-/// Returns the files of a validator's directory by name.
+/// Returns the files in a directory by name.
 pub fn file_states(dir: &Path) -> BTreeMap<String, FileState> {
     let state = |name: String| {
         let path = dir.join(&name);
         let metadata = fs::symlink_metadata(&path).expect("metadata");
         let bytes = fs::read(path).expect("read");
-        let state =
-            FileState { inode: metadata.ino(), links: metadata.nlink(), modified_ns: metadata.mtime_nsec(), bytes };
+        let modified = metadata.modified().expect("a time");
+        let state = FileState { inode: metadata.ino(), links: metadata.nlink(), modified, bytes };
         (name, state)
     };
     file_names(dir).into_iter().map(state).collect()

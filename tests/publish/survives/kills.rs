@@ -1,5 +1,6 @@
-//! Runs that are killed at system calls that change files, by `strace --inject`. The archives in
-//! `latest.json` are whole at every moment. The next run finishes the work and unpins archives.
+//! Runs that are killed at system calls that change files (`strace --inject`), that panic, or whose target is
+//! full. The archives in `latest.json` always exist with their lengths. The next run finishes the work and
+//! unpins archives.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,10 +11,10 @@ use crate::common::*;
 use crate::publish::setup::*;
 use crate::publish::works::running::PublishProcess;
 
-/// System calls that change directories, or make files durable.
+/// System calls that change directory entries, or sync.
 const CALLS: &str = "linkat,rename,renameat,renameat2,unlink,unlinkat,fsync,mkdir,mkdirat";
 
-/// Maximum number of kills, spread over the whole run. `PUBLISH_KILLS` sets a different number.
+/// Maximum number of kills, spread over all calls of a run. `PUBLISH_KILLS` sets a different number.
 const KILLS_DEFAULT: u64 = 24;
 
 fn assert_kills_are_survived(flags: &[&str]) {
@@ -33,7 +34,7 @@ fn assert_kills_are_survived(flags: &[&str]) {
         kills += usize::from(killed.is_killed);
         let published = read_latest(&setup.mirror());
         assert!(published.is_empty() || published[0] == FULL_26, "{moment}: {published:?}");
-        // A run may have added a pin; everything else is unchanged.
+        // The killed run may have left a pin, which is a second link. Everything else is unchanged.
         let now = file_states(&setup.snapshots());
         assert_eq!(now.len(), before.len(), "{moment}");
         for (name, file) in now {
@@ -47,8 +48,8 @@ fn assert_kills_are_survived(flags: &[&str]) {
         assert!(names.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {names:?}");
         setup.assert_nothing_is_pinned();
         let links = if flags.contains(&"--as-is") { 2 } else { 1 };
-        assert!(file_states(&setup.snapshots()).values().all(|file| file.links == links), "{moment}: pins are freed");
-        // Archives on the target were not written a second time.
+        assert!(file_states(&setup.snapshots()).values().all(|file| file.links == links), "{moment}: pins are left");
+        // Archives that the target already had are not prepared a second time.
         let prepared_again = events_of_type(&events, "publish_prepared")
             .into_iter()
             .filter(|event| published.iter().any(|name| event["name"] == **name));
@@ -82,7 +83,7 @@ fn kills_of_as_is_runs_are_survived() {
     assert_kills_are_survived(&["--as-is"]);
 }
 
-/// The next run does the work in which the thread panicked.
+/// The next run does the work that the panic interrupted.
 #[test]
 fn a_panic_on_the_thread_of_a_target_is_reported() {
     let setup = Setup::with_pair();
@@ -99,9 +100,9 @@ fn a_panic_on_the_thread_of_a_target_is_reported() {
     assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
 }
 
-/// Archives wait until the disk of the target has space again.
+/// The archives have been prepared, and are published when the target's disk has space again.
 #[test]
-fn a_full_target_gets_archives_once_it_has_room() {
+fn archives_wait_until_a_full_target_has_space() {
     needs!("sys_admin", "mount", "umount");
     let (setup, disk) = (Setup::with_pair(), Disk::mount("size=64k"));
     let to = ["--to", text(disk.path())];
@@ -130,14 +131,15 @@ fn a_target_that_becomes_full_is_pruned() {
     setup.write(full_40);
     wait_until_latest(&name(full_40));
     setup.wait_until_nothing_is_pinned();
-    assert_eq!(archives_in(disk.path()).len(), 2, "both are younger than the grace");
-    // Dates the archives in the index to 1970, so that the grace of each is over.
+    assert_eq!(archives_in(disk.path()).len(), 2, "both are younger than the grace period");
+    // Dates the archives in the index to 1970, so that their grace period is over.
     let mut index = read_index(disk.path());
     for archive in index["archives"].as_array_mut().expect("archives") {
         archive["modified_unix_seconds"] = 1.into();
     }
     fs::write(disk.path().join("api/v1/archives"), index.to_string()).expect("written");
-    // Another file fills the disk until the next archive lacks half of the oldest archive's length.
+    // Another file fills the disk, so that the space for the next archive falls short by half of the oldest archive's
+    // length.
     let free_bytes = rustix::fs::statvfs(disk.path()).map(|stat| stat.f_bavail * stat.f_frsize).expect("known");
     let bytes_of = |name: &str| fs::metadata(fixture(name)).expect("metadata").len();
     let remaining_bytes = bytes_of(FULL_3500) - bytes_of(FULL_26) / 2;

@@ -1,6 +1,6 @@
 //! Random runs of the program in real directories, with the events of the simulation: a validator writes,
 //! purges and damages archives; targets fail, become full, disappear and come back; and kills happen at
-//! any moment. `RANDOM_RUNS` sets the number of runs, `RANDOM_RUNS_FIRST` the first seed.
+//! any moment. `RANDOM_RUNS` sets the number of runs, and `RANDOM_RUNS_FIRST` the first seed.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +76,7 @@ impl Chain {
         let make = || {
             let base_slot = base.map(|base| self.slots[base].to_string());
             let flags: Vec<&str> = base_slot.iter().flat_map(|slot| ["--base-slot", slot]).collect();
-            // Each archive has its own directory, which contains only its base.
+            // Each archive is made in its own directory, in which there is no other archive except its base.
             let out = self.dir.path().join(format!("{base:?}-{day}"));
             fs::create_dir(&out).expect("made");
             full.iter().for_each(|full| fs::hard_link(full, out.join(name(full))).expect("linked"));
@@ -86,7 +86,8 @@ impl Chain {
     }
 }
 
-/// Gives a file to the user `nobody`, who runs the program, because permissions do not apply to root.
+/// Gives a file to the user `nobody`, who runs the program if the tests run as root: permissions do not bind
+/// root.
 fn give_to_nobody(path: &Path) {
     if rustix::process::geteuid().is_root() {
         let user = Some(UnprivilegedProgram::USER);
@@ -101,13 +102,14 @@ struct TargetDir {
     condition: TargetCondition,
     /// True if the target is a small disk.
     is_mounted: bool,
+    /// True if the target had a full archive at the last check.
     had_full: bool,
 }
 
 impl Drop for TargetDir {
     fn drop(&mut self) {
         if self.is_mounted {
-            drop(Command::new("umount").arg("-l").arg(&self.path).status());
+            let _ = Command::new("umount").arg("-l").arg(&self.path).status();
         }
     }
 }
@@ -125,7 +127,8 @@ impl TargetDir {
         Self { path, aside, condition: TargetCondition::Works, is_mounted, had_full: false }
     }
 
-    /// Makes the target work again, or replaces the directory.
+    /// Makes the target work again. A target that was gone comes back with its files, or without them if
+    /// `is_replaced`.
     fn mend(&mut self, is_replaced: bool) {
         match std::mem::replace(&mut self.condition, TargetCondition::Works) {
             TargetCondition::Fails => set_mode(&self.path, 0o755),
@@ -147,8 +150,8 @@ impl TargetDir {
         }
     }
 
-    /// Sets the condition of a target, or the nearest one that a directory can simulate. `next` is the name of the next
-    /// archive.
+    /// Sets the condition of a target, or the nearest one that a directory can simulate. `next` is the name
+    /// of the next archive.
     fn set(&mut self, condition: TargetCondition, next: &str) {
         self.condition = match condition {
             TargetCondition::IsGone if self.is_mounted => TargetCondition::IsFull,
@@ -163,8 +166,8 @@ impl TargetDir {
             TargetCondition::IsGone => fs::rename(&self.path, &self.aside).expect("moved"),
             TargetCondition::IsFull => {
                 let free = rustix::fs::statvfs(&self.path).map(|stat| stat.f_bavail * stat.f_frsize).expect("known");
-                // If the program takes some of the space in the meantime, the target is still full.
-                drop(fs::write(self.path.join("filler"), vec![1; free as usize]));
+                // This fails if the program takes some of the space in the meantime. The target is full anyway.
+                let _ = fs::write(self.path.join("filler"), vec![1; free as usize]);
             }
             TargetCondition::Works | TargetCondition::Hangs => {}
         }
@@ -205,7 +208,7 @@ struct RandomRun {
     seed: u64,
     rng: SeededRng,
     options: RandomOptions,
-    // Disks are unmounted before the directory is removed.
+    // This field comes before `dir`, because disks must be unmounted before the directory is removed.
     target_dirs: Vec<TargetDir>,
     dir: TempDir,
     /// Day of the validator's next state.
@@ -245,8 +248,6 @@ impl RandomRun {
         self.dir.path().join("snapshots")
     }
 
-    /// Returns the command. Pairs are not checked, because an incremental archive has exactly the changes
-    /// since its base only if the base is the oldest state.
     fn command(&self) -> Command {
         static PROGRAM: OnceLock<UnprivilegedProgram> = OnceLock::new();
         let mut command = PROGRAM.get_or_init(UnprivilegedProgram::new).command();
@@ -302,7 +303,7 @@ impl RandomRun {
                 self.target_dirs[number].mend(is_replaced);
                 self.target_dirs[number].set(condition, &next);
             }
-            // The test cannot set the clock, and waits a quarter of a millisecond for each second.
+            // The test cannot set the clock, so it waits a quarter of a millisecond for each second.
             OutsideEvent::TimePasses { seconds } => self.wait(seconds as usize / 4),
             _ => {}
         }
@@ -325,12 +326,12 @@ impl RandomRun {
         self.day += 1;
     }
 
-    fn seen(&self) -> Vec<ArchiveName> {
+    fn archives_of_validator(&self) -> Vec<ArchiveName> {
         file_names(&self.snapshots()).iter().filter_map(|name| ArchiveName::parse(name)).collect()
     }
 
     fn purge(&self) {
-        let seen = self.seen();
+        let seen = self.archives_of_validator();
         let mut fulls: Vec<u64> = seen.iter().filter(|name| name.base_slot.is_none()).map(|name| name.slot).collect();
         fulls.sort_unstable();
         let Some(oldest_kept) = fulls.iter().rev().nth(1) else { return };
@@ -338,8 +339,8 @@ impl RandomRun {
         purged.for_each(|name| fs::remove_file(self.snapshots().join(name.to_string())).expect("purged"));
     }
 
-    /// Checks, while the program does not run, that named archives exist and are valid, and that
-    /// the last full archive stays.
+    /// Checks, while the program does not run, that listed archives exist with their lengths and are none of the
+    /// damaged ones, and that no target has lost its last full archive.
     fn check(&mut self) {
         for target in &mut self.target_dirs {
             for (listed, path) in target.listed_archives() {
@@ -353,18 +354,21 @@ impl RandomRun {
             }
             read_latest(target.dir());
             let has_full = newest_slot(&target.names(), None).is_some();
-            assert!(has_full || !target.had_full, "the last one is gone from {:?}", target.path);
+            assert!(has_full || !target.had_full, "the last full archive is gone from {:?}", target.path);
             target.had_full = has_full;
         }
         let quarantine = self.dir.path().join("snapshots.publish/quarantine");
         if quarantine.exists() {
-            assert!(file_names(&quarantine).iter().all(|name| self.damaged.contains(name)), "a valid one was refused");
+            assert!(
+                file_names(&quarantine).iter().all(|name| self.damaged.contains(name)),
+                "a valid archive was refused"
+            );
         }
     }
 
-    /// Describes an archive that should be published and is not, or a file that should not be left.
+    /// Describes an archive that should be published but is not, or a file that should not be left.
     fn find_unfinished(&self) -> Option<String> {
-        let seen = self.seen();
+        let seen = self.archives_of_validator();
         let mut intact = seen.clone();
         intact.retain(|name| !self.damaged.contains(&name.to_string()));
         for target in &self.target_dirs {
@@ -373,7 +377,7 @@ impl RandomRun {
             if newest_slot(&intact, None) > full {
                 return Some(format!("{:?} has {full:?}, not {:?}", target.path, newest_slot(&intact, None)));
             }
-            // No incremental archive follows on a full archive that the validator has purged.
+            // Incremental archives are published only while the validator has their full archive.
             if full.is_some() && seen.iter().any(|name| name.base_slot.is_none() && Some(name.slot) == full) {
                 let (newest, wanted) = (newest_slot(&published, full), newest_slot(&intact, full));
                 if wanted > newest {
@@ -386,7 +390,8 @@ impl RandomRun {
         (!left.is_empty()).then(|| format!("{left:?} is left"))
     }
 
-    /// Runs `verify` on all named archives.
+    /// Runs `verify` on all listed archives. The states of pairs are not checked: an incremental archive has
+    /// exactly the changes since its base only if the base is the oldest state.
     fn verify(&self) {
         static VERIFIED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
         for (_, path) in self.target_dirs.iter().flat_map(TargetDir::listed_archives) {
@@ -429,7 +434,7 @@ impl RandomRun {
         kill_process(rustix::process::Pid::from_child(&running), Signal::TERM).expect("signalled");
         assert_eq!(exit_code(&mut running), Some(0));
         self.check();
-        // No work is left for another run, except archives that were left out.
+        // Another run has no work. It may fail only because damaged archives were left out.
         let code = exit_code(&mut self.command().arg("--once").spawn().expect("started"));
         assert!(code == Some(0) || !self.damaged.is_empty() && matches!(code, Some(1 | 3)), "{code:?}");
         self.check();
@@ -438,8 +443,8 @@ impl RandomRun {
     }
 }
 
-/// No refused archive is published, an index never names a missing file, and the last full archive
-/// stays. In the end, all archives that targets want are published.
+/// No damaged archive is published, an index never names a missing file, and the last full archive stays. In the
+/// end, each target has the newest intact archives.
 #[test]
 fn random_runs_publish_the_newest_sound_archives() {
     let (first, count) = (number_from_env("RANDOM_RUNS_FIRST", 1), number_from_env("RANDOM_RUNS", 4));

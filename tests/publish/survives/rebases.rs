@@ -1,5 +1,4 @@
-//! Rebases that fail, are interrupted or are killed. No rebased archive appears, and the next run
-//! continues.
+//! Rebases that fail, are stopped or are killed, and what the next run does.
 
 use std::fs;
 use std::path::Path;
@@ -9,19 +8,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::common::strace::trace;
 use crate::common::*;
 use crate::publish::setup::*;
-use crate::publish::works::rebased::{ONTO_ONE, assert_is_listed, setup_with_two_full_archives};
+use crate::publish::works::rebased::{ONTO_ONE, assert_rebased_is_listed, setup_with_two_full_archives};
 use crate::publish::works::running::PublishProcess;
 
 /// Niceness of the rebasing thread. Tests look for it, because a rebase creates no file until it has read
 /// both states.
-const NICENESS_OF_REBASES: i32 = 19;
+const REBASE_NICENESS: i32 = 19;
 
-/// Starts a run that rebases for about five seconds and creates no other files.
+/// Starts a run whose only work is a rebase of about five seconds.
 fn start_slow_rebase() -> (Setup, PublishProcess) {
     let setup = setup_with_two_full_archives();
     setup.publish_once(&[]);
     let running = PublishProcess::start(&setup, &["--as-is", "--rebase-onto", "1", "--max-rate", "128KiB"]);
-    wait_for("a rebase", || thread_niceness(running.pid()).contains(&NICENESS_OF_REBASES));
+    wait_for("a rebase", || thread_niceness(running.pid()).contains(&REBASE_NICENESS));
     (setup, running)
 }
 
@@ -37,12 +36,12 @@ fn thread_niceness(pid: Pid) -> Vec<i32> {
 fn a_rebase_runs_at_the_lowest_priority_and_survives_a_kill() {
     let (setup, running) = start_slow_rebase();
     let niceness = thread_niceness(running.pid());
-    assert!(niceness.iter().any(|nice| *nice < NICENESS_OF_REBASES), "{niceness:?}");
+    assert!(niceness.iter().any(|nice| *nice < REBASE_NICENESS), "{niceness:?}");
     kill_process(running.pid(), Signal::KILL).expect("killed");
     drop(running);
     assert_eq!(setup.published(), [FULL_26, &name(&chain_archives()[2])]);
     setup.publish_once(&ONTO_ONE);
-    assert_is_listed(&setup.mirror());
+    assert_rebased_is_listed(&setup.mirror());
     setup.assert_nothing_is_pinned();
 }
 
@@ -83,7 +82,7 @@ fn kills_at_system_calls_are_survived() {
         trace(&arguments(&setup), CALLS, Some(&format!("{}:signal=KILL:when={}", call.name, call.number)));
         assert_eq!(read_latest(&setup.mirror()).len(), 1, "{moment}");
         setup.publish_once(&ONTO_ONE);
-        assert_is_listed(&setup.mirror());
+        assert_rebased_is_listed(&setup.mirror());
         let names = file_names(&setup.mirror());
         assert!(names.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {names:?}");
         setup.assert_nothing_is_pinned();
@@ -100,12 +99,12 @@ fn a_panic_while_rebasing_is_reported() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("an injected panic"), "{stderr}");
     setup.publish_once(&ONTO_ONE);
-    assert_is_listed(&setup.mirror());
+    assert_rebased_is_listed(&setup.mirror());
 }
 
-/// A damaged full archive of the target is read only once.
+/// A rebase onto a damaged full archive of the target is tried only once.
 #[test]
-fn a_damaged_full_archive_is_not_rebased_twice() {
+fn a_rebase_onto_a_damaged_full_archive_is_not_repeated() {
     let setup = setup_with_two_full_archives();
     let path = setup.mirror().join(FULL_26);
     let mut bytes = fs::read(&path).expect("read");

@@ -25,7 +25,7 @@ fn thirty_nodes_fetch_published_archives_at_once() {
     let server = format!("server {{ listen 127.0.0.1:{port}; root {root}; }}");
     let _nginx = Nginx::start(port, "", &server);
 
-    // nginx lists no directories: the list names the archives.
+    // nginx lists no directories, so `list` reads the published index.
     let mirror_url = format!("http://127.0.0.1:{port}");
     for url in [mirror_url.clone(), format!("{mirror_url}/")] {
         let listed = run_to_json(&["list", &url]);
@@ -54,7 +54,7 @@ fn thirty_nodes_fetch_published_archives_at_once() {
         for (node, child) in nodes.into_iter().enumerate() {
             let ended = child.wait_with_output().expect("ended");
             assert!(ended.status.success(), "{source}, {node}: {}", String::from_utf8_lossy(&ended.stderr));
-            assert!(ledger_tree(&ledger(node)) == expected, "{source}, {node}: another ledger");
+            assert!(ledger_tree(&ledger(node)) == expected, "{source}, {node}: the ledger differs");
             std::fs::remove_dir_all(ledger(node)).expect("removed");
         }
     }

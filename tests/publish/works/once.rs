@@ -89,7 +89,7 @@ fn a_failing_target_delays_no_other() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
     assert_eq!(events_of_type(&parse_events(&output), "publish_failed")[0]["target"], to[1]);
-    // Waiting archives are ready, and are not checked again.
+    // The waiting archives have been prepared, so they are not checked again.
     fs::create_dir(&failing_target).expect("made");
     let events = setup.publish_once(&to);
     assert_eq!(events_of_type(&events, "publish_prepared").len(), 0);
@@ -98,7 +98,7 @@ fn a_failing_target_delays_no_other() {
 }
 
 #[test]
-fn only_old_archives_of_the_index_are_deleted_after_the_grace() {
+fn only_listed_archives_are_deleted_and_only_after_the_grace_period() {
     let setup = Setup::new(&[]);
     let foreign = setup.mirror().join(FULL_26.replace("-26-", "-1-"));
     fs::write(&foreign, "another's").expect("written");
@@ -107,12 +107,12 @@ fn only_old_archives_of_the_index_are_deleted_after_the_grace() {
         setup.publish_once(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "1h"]);
         read_latest(&setup.mirror());
     }
-    assert_eq!(setup.published().len(), 1 + chain_archives().len(), "all are younger than the grace");
+    assert_eq!(setup.published().len(), 1 + chain_archives().len(), "all are younger than the grace period");
     fs::remove_file(setup.snapshots().join(name(&chain_archives()[0]))).expect("removed");
     setup.publish_once(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "0s"]);
     let newest = chain_archives().last().expect("some");
     assert_eq!(read_latest(&setup.mirror()), [name(newest)]);
-    // The newest incremental archive and its base stay by the rules of `prune`.
+    // Like `prune`, the run keeps the newest incremental archive and its base.
     let kept = [name(&foreign), FULL_3500.to_string(), name(newest), name(&chain_archives()[5])];
     let published = setup.published();
     assert_eq!(published.len(), kept.len(), "{published:?}");
@@ -120,10 +120,10 @@ fn only_old_archives_of_the_index_are_deleted_after_the_grace() {
     assert_eq!(fs::read_to_string(&foreign).expect("read"), "another's");
 }
 
-/// Firedancer refuses to start if one of its files has a second name. Unless only Agave writes archives,
-/// they are therefore pinned by reflinks. On a file system without reflinks, the run ends at once.
+/// Firedancer refuses to start if one of its files has a second hard link. Unless only Agave writes archives,
+/// they are therefore pinned with reflinks. On a file system without reflinks, the run ends at once.
 #[test]
-fn no_file_gets_a_second_name_unless_only_agave_writes() {
+fn archives_are_hard_linked_only_if_only_agave_writes_them() {
     let setup = Setup::with_pair();
     let before = file_states(&setup.snapshots());
     for writer in [&[][..], &["--writer", "firedancer"]] {
@@ -131,7 +131,7 @@ fn no_file_gets_a_second_name_unless_only_agave_writes() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(file_states(&setup.snapshots()), before, "{stderr}");
         if output.status.success() {
-            assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40], "by reflinks");
+            assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40], "with reflinks");
             continue;
         }
         assert_eq!(output.status.code(), Some(2), "{stderr}");
@@ -143,7 +143,7 @@ fn no_file_gets_a_second_name_unless_only_agave_writes() {
 
 /// The target stays empty, because the limit on pins is too low for the archive.
 #[test]
-fn pins_without_room_are_a_failure() {
+fn an_archive_beyond_the_limit_on_pins_is_a_failure() {
     let setup = Setup::with_pair();
     let output = setup.run_once(&["--pin-bytes", "1"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -152,9 +152,9 @@ fn pins_without_room_are_a_failure() {
     assert!(setup.published().is_empty());
 }
 
-/// Validators with `--incremental-snapshot-archive-path` write them there.
+/// A validator with `--incremental-snapshot-archive-path` writes incremental archives to that directory.
 #[test]
-fn incremental_archives_of_another_directory_are_published() {
+fn incremental_archives_in_another_directory_are_published() {
     let setup = Setup::new(&[&fixture(FULL_26)]);
     let incrementals = setup.dir.path().join("incremental");
     fs::create_dir(&incrementals).expect("made");
@@ -175,7 +175,7 @@ fn incremental_archives_of_another_directory_are_published() {
 fn a_failing_hook_of_the_last_archive_is_reported() {
     let setup = Setup::new(&[&fixture(FULL_26)]);
     let hook = setup.dir.path().join("hook");
-    // When the archive is unpinned, no other work is left.
+    // The hook ends once the archive is unpinned, when no other work is left.
     let ready = setup.pins().join("ready").join(FULL_26);
     write_program(&hook, &format!("#!/bin/sh\nwhile [ -e {} ]; do sleep 0.01; done\nexit 3\n", ready.display()));
     let events = setup.publish_once(&["--on-published", text(&hook)]);
@@ -184,7 +184,7 @@ fn a_failing_hook_of_the_last_archive_is_reported() {
     assert!(failed[0]["message"].as_str().expect("text").contains("exit status: 3"), "{events:?}");
 }
 
-/// A run was killed before it deleted an archive. Since then, the archive was published again.
+/// A run was killed before it deleted an archive. Since then, the archive has been published again.
 #[test]
 fn archives_that_are_in_the_index_again_are_not_deleted() {
     let setup = Setup::with_pair();

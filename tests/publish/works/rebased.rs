@@ -9,8 +9,8 @@ use crate::stores::gateway::Gateway;
 
 pub const ONTO_ONE: [&str; 2] = ["--rebase-onto", "1"];
 
-/// Makes a target with the full archives of slots 26 and 40. The archive that `rebase` makes from them
-/// has the same name as the fixture's incremental one.
+/// Publishes the full archive for slot 26. Then writes that for slot 40 to the validator's directory, for the
+/// next run. The archive rebased from these two has the same name as the fixture's incremental one.
 pub fn setup_with_two_full_archives() -> Setup {
     let setup = Setup::new(&[&fixture(FULL_26)]);
     setup.publish_once(&ONTO_ONE);
@@ -26,7 +26,7 @@ pub fn read_list(dir: &std::path::Path) -> Vec<Value> {
 }
 
 /// Checks that the list has both full archives, and the rebased one with its base.
-pub fn assert_is_listed(dir: &std::path::Path) {
+pub fn assert_rebased_is_listed(dir: &std::path::Path) {
     let (list, full_40) = (read_list(dir), name(&chain_archives()[2]));
     let names: Vec<_> = list.iter().map(|archive| archive["name"].as_str().expect("a name")).collect();
     assert_eq!(names, [&full_40, FULL_26, INCREMENTAL_26_40]);
@@ -42,12 +42,12 @@ fn events_of_rebased(events: &[Value]) -> Vec<&Value> {
 }
 
 #[test]
-fn a_node_with_an_older_full_archive_gets_the_new_state() {
+fn a_node_with_an_older_full_archive_reaches_the_new_state() {
     let setup = setup_with_two_full_archives();
     let before = file_states(&setup.snapshots());
     let events = setup.publish_once(&["--rebase-onto", "3"]);
     assert_eq!(file_states(&setup.snapshots()), before);
-    assert_is_listed(&setup.mirror());
+    assert_rebased_is_listed(&setup.mirror());
     let events = events_of_rebased(&events);
     let hash = &read_list(&setup.mirror())[1]["hash"];
     assert_eq!(events.iter().map(|line| &line["type"]).collect::<Vec<_>>(), ["publish_prepared", "published"]);
@@ -69,7 +69,7 @@ fn a_node_with_an_older_full_archive_gets_the_new_state() {
 fn rebased_archives_are_removed_with_their_full_archive_or_above_their_limit() {
     let setup = setup_with_two_full_archives();
     setup.publish_once(&[&ONTO_ONE[..], &["--grace", "0s", "--keep-incremental", "0"]].concat());
-    assert_is_listed(&setup.mirror());
+    assert_rebased_is_listed(&setup.mirror());
     setup.write(&fixture(FULL_3500));
     let keep = ["--grace", "0s", "--keep-incremental", "0", "--keep-rebased", "1", "--keep-full"];
     setup.publish_once(&[&keep[..], &["3"]].concat());
@@ -84,7 +84,7 @@ fn rebased_archives_are_removed_with_their_full_archive_or_above_their_limit() {
 }
 
 #[test]
-fn a_bucket_gets_archives_that_are_rebased_in_a_directory() {
+fn a_bucket_receives_archives_that_are_rebased_in_a_directory() {
     needs!("versitygw");
     let (gateway, setup) = (Gateway::start(), Setup::new(&[&fixture(FULL_26)]));
     let mirror = setup.mirror();
@@ -94,7 +94,7 @@ fn a_bucket_gets_archives_that_are_rebased_in_a_directory() {
         let output = stores::publish_once_to_bucket(&gateway, &setup, &flags);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    assert_is_listed(&mirror);
-    assert_is_listed(&gateway.bucket().join("mainnet"));
+    assert_rebased_is_listed(&mirror);
+    assert_rebased_is_listed(&gateway.bucket().join("mainnet"));
     setup.assert_nothing_is_pinned();
 }

@@ -62,8 +62,8 @@ impl PublishProcess {
         wait_for(name, || events_of_type(&self.events(), "published").iter().any(|line| line["name"] == name));
     }
 
-    /// Asks the program to stop, and checks that it succeeds. Waits until it has begun, because the signal
-    /// would kill it before.
+    /// Waits until the program has begun, because before that the signal would kill it. Then asks it to stop,
+    /// and checks that it succeeds. Returns its events.
     pub fn stop(mut self) -> Vec<Value> {
         wait_for("the program to begin", || !self.events().is_empty());
         kill_process(self.pid(), Signal::TERM).expect("signalled");
@@ -89,9 +89,9 @@ impl Drop for EndOfPolling<'_> {
     }
 }
 
-/// Writes archives one after another, and purges each when two newer ones exist, faster than any
-/// validator. Calls `on_published` when an archive was published, then writes the next one. Checks that
-/// a reader sees only whole archives meanwhile.
+/// Writes archives one after another, and purges each when two newer ones exist, faster than any validator.
+/// Calls `on_published` when an archive has been published, then writes the next one. Meanwhile, checks that
+/// a reader finds only archives of the stated lengths.
 fn write_and_purge(setup: &Setup, running: &PublishProcess, archives: &[PathBuf], mut on_published: impl FnMut()) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -121,8 +121,8 @@ fn write_and_purge(setup: &Setup, running: &PublishProcess, archives: &[PathBuf]
     });
 }
 
-/// Checks that the run has published the newest archive without a failure, and that the validator's
-/// directory is unchanged.
+/// Checks that the run has published the newest archive without a failure, and that the validator's two files
+/// are no longer pinned.
 fn assert_published_without_failures(setup: &Setup, events: &[Value], newest: &Path) {
     assert_eq!(events_of_type(events, "publish_failed").len(), 0, "{events:?}");
     assert_eq!(events_of_type(events, "publish_refused").len(), 0, "{events:?}");
@@ -134,7 +134,7 @@ fn assert_published_without_failures(setup: &Setup, events: &[Value], newest: &P
 /// An archive that no current client loads is reported once, and skipped until the file changes.
 #[test]
 fn archives_that_no_client_loads_are_skipped() {
-    let old = fixture_of("firedancer-2026-08/chain", "snapshot-");
+    let old = firedancer::full(firedancer::OLD_CHAIN);
     for flags in [&["--writer", "agave"][..], &["--writer", "agave", "--as-is"]] {
         let setup = Setup::new(&[&old]);
         let output = setup.run_once(flags);
@@ -150,7 +150,7 @@ fn archives_that_no_client_loads_are_skipped() {
         setup.assert_nothing_is_pinned();
         let running = PublishProcess::start(&setup, flags);
         wait_for("a skipped archive", || !events_of_type(&running.events(), "publish_skipped").is_empty());
-        // Each refused archive shows that one more scan has ended.
+        // Each refusal shows that one more scan has ended.
         for slot in [7, 8, 9] {
             let name = FULL_26.replace("-26-", &format!("-{slot}-"));
             let path = setup.snapshots().join(&name);
@@ -178,8 +178,8 @@ fn archives_of_a_validator_that_purges_are_published() {
     assert_published_without_failures(&setup, &events, chain_archives().last().expect("some"));
 }
 
-/// The program is killed at random moments, again and again. Each time the next run continues, and in
-/// the end all archives are published.
+/// The program is killed at random moments, again and again. Each time, the next run continues, and in the
+/// end all archives are published.
 #[test]
 #[ignore = "takes an hour, or PUBLISH_SOAK_SECONDS"]
 fn an_hour_of_random_kills_is_survived() {
@@ -231,6 +231,7 @@ fn agave_loads_each_pair() {
         Oracle::run(Command::new(&oracles[0].path).arg("gen").arg(&dir).args(flags));
         // Sorted by name, an incremental archive comes before its full archive.
         archives.extend(file_names(&dir.join("archives")).iter().rev().map(|name| dir.join("archives").join(name)));
+        // The full archive is made at two thirds of the slots.
         geneses.insert(slots * 2 / 3, dir);
     }
     archives.extend_from_slice(newer);
@@ -270,7 +271,9 @@ fn the_newest_of_many_vanishing_archives_is_published() {
     let setup = Setup::new(&chain_archives().iter().map(|path| path.as_path()).collect::<Vec<_>>());
     let running = PublishProcess::start(&setup, &["--every", "0s", "--max-rate", "2MiB", "--threads", "1"]);
     wait_for("a pin", || !events_of_type(&running.events(), "publish_pinned").is_empty());
-    file_names(&setup.snapshots()).iter().for_each(|name| drop(fs::remove_file(setup.snapshots().join(name))));
+    for name in file_names(&setup.snapshots()) {
+        fs::remove_file(setup.snapshots().join(name)).expect("purged");
+    }
     running.wait_for_published(&name(chain_archives().last().expect("some")));
     let events = running.stop();
     assert_eq!(events_of_type(&events, "published").len(), 1, "older ones are left out: {events:?}");
@@ -278,13 +281,13 @@ fn the_newest_of_many_vanishing_archives_is_published() {
     assert_eq!(events_of_type(&events, "publish_refused").len(), 0, "{events:?}");
 }
 
-/// A writer locks, truncates, renames and rewrites its oldest file, as Firedancer does. It never waits
-/// long for a lock, no file gets a second name, and the last archive is published.
+/// A writer locks, truncates, renames and rewrites its file, as Firedancer does. The file never has a second
+/// hard link, and the last archive is published.
 #[test]
 fn files_that_firedancer_reuses_are_published() {
     needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
     let disk = XfsDisk::new();
-    let archive = fixture_of("firedancer-2026-09/full-bank", "snapshot-");
+    let archive = firedancer::full(firedancer::NEW_CHAIN);
     let setup = Setup::new_in(tempfile::tempdir_in(disk.path()).expect("a directory"), &[]);
     let bytes = fs::read(&archive).expect("read");
     let hash = name(&archive).split('-').nth(2).expect("a hash").to_string();
@@ -413,8 +416,8 @@ fn health_fails_if_the_newest_archive_is_too_old() {
     wait_for("an alert", || run.get("/healthz").status == 503);
 }
 
-/// An archive that is copied slowly under its name is published when it is whole, even if nothing
-/// was written for so long that it was found damaged.
+/// An archive that is copied slowly under its final name is published once it is whole, even if nothing was
+/// written for so long that it was refused as damaged.
 #[test]
 fn an_archive_that_grows_under_its_name_is_published_once_whole() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
@@ -459,7 +462,7 @@ fn incremental_archives_are_published_after_a_clock_that_was_ahead() {
     running.stop();
 }
 
-/// An archive with a time in the future counts as old.
+/// An archive with a time in the future is treated as old.
 #[test]
 fn archives_dated_by_a_clock_that_was_ahead_are_pruned() {
     let setup = Setup::new(&[&fixture(FULL_26)]);
@@ -471,7 +474,7 @@ fn archives_dated_by_a_clock_that_was_ahead_are_pruned() {
         setup.write(full);
         running.wait_for_published(&name(full));
         let published = std::time::Instant::now();
-        wait_for("the grace to pass", || published.elapsed().as_secs() >= 2);
+        wait_for("the grace period to pass", || published.elapsed().as_secs() >= 2);
     }
     let events = running.stop();
     let pruned = events_of_type(&events, "publish_pruned");
