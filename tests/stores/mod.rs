@@ -1,4 +1,4 @@
-//! Every command that uses a bucket, against `versitygw`.
+//! Commands that use a bucket, run against `versitygw`.
 
 mod refused;
 mod survives {
@@ -18,7 +18,7 @@ use crate::common::slotpress_path;
 #[path = "../../crates/stores/tests/gateway/mod.rs"]
 pub mod gateway;
 
-/// Prepares a run with a bucket's credentials, and no other variables about buckets.
+/// Prepares a run with a bucket's credentials, and without other variables about buckets.
 pub fn command(gateway: &Gateway, arguments: &[&str]) -> Command {
     let mut command = Command::new(slotpress_path());
     for (name, _) in std::env::vars_os() {

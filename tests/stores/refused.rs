@@ -1,13 +1,13 @@
-//! Buckets that lie, and damaged archives.
+//! Buckets with invalid lists, damaged archives, and endpoints that cannot be reached.
 
 use std::fs;
 
 use gateway::{FaultKind, Forwarded, Gateway, PAGE};
 
-use crate::common::{FULL_26, needs, slotpress, temp_dir, text, wait_for};
+use crate::common::{FULL_26, fixture, needs, slotpress, temp_dir, text, wait_for};
 use crate::stores::*;
 
-/// A web server in place of a store, or a store with an endless list, is not taken for an empty bucket.
+/// A web server in place of a store, or a store with an endless list, is not mistaken for an empty bucket.
 #[test]
 fn invalid_lists_are_errors() {
     needs!("versitygw");
@@ -33,16 +33,16 @@ fn invalid_lists_are_errors() {
     }
 }
 
-/// An archive that fails its checks never has a name, and the bucket keeps no part of it.
+/// An archive that fails its checks never appears under its name, and the bucket keeps no part of it.
 #[test]
 fn a_damaged_archive_is_not_uploaded() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let dir = temp_dir();
-    let mut bytes = fs::read(crate::common::fixture(crate::common::FULL_26)).expect("read");
+    let mut bytes = fs::read(fixture(FULL_26)).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    let damaged = dir.path().join(crate::common::FULL_26);
+    let damaged = dir.path().join(FULL_26);
     fs::write(&damaged, bytes).expect("written");
     let output = run_with_gateway(&gateway, &["recompress", text(&damaged), "-o", &target()]);
     assert_eq!(output.code, Some(3), "{output:?}");

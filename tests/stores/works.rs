@@ -12,11 +12,11 @@ use crate::common::http::{Connection, Server};
 use crate::common::site::{
     Files, TransferMode, archives, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restore_files,
 };
-use crate::common::{FULL_26, INCREMENTAL_26_40, ledger, needs, relative_paths, temp_dir, text, wait_for};
+use crate::common::{FULL_26, INCREMENTAL_26_40, fixture, ledger, needs, relative_paths, temp_dir, text, wait_for};
 use crate::stores::*;
 
-/// The bucket receives the same bytes as a directory, and nothing is written on the local disk. An
-/// incremental archive builds on the full one in the bucket.
+/// The bucket receives the same bytes as a directory, and nothing is written to the working directory or the
+/// temporary directory. An incremental archive builds on the full one in the bucket.
 #[test]
 fn an_archive_goes_straight_into_a_bucket() {
     needs!("versitygw");
@@ -50,11 +50,11 @@ fn an_archive_goes_straight_into_a_bucket() {
     assert_eq!(archive(&target(), &["--force"]).code, Some(0));
     assert_eq!(gateway.leftover_part_count(), 0);
 
-    // An incremental archive needs a full one in the bucket.
+    // An incremental archive needs its full archive in the bucket.
     let refused = archive(&target(), &["--base-slot", "26"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("no full archive of slot 26"), "{refused:?}");
-    let full = crate::common::fixture(crate::common::FULL_26);
+    let full = fixture(FULL_26);
     let recompressed = run_with_gateway(&gateway, &["recompress", text(&full), "-o", &target()]);
     assert_eq!(recompressed.code, Some(0), "{recompressed:?}");
     let incremental = archive(&target(), &["--base-slot", "26"]);
@@ -128,8 +128,8 @@ fn a_ledger_is_bootstrapped_from_a_bucket() {
     assert_eq!(ledger_tree(&ledger), ledger_tree(&expected.path().join("ledger")));
 }
 
-/// A mirror, a peer and a bucket have the same archive, and more than one of them sends a part. The mirror
-/// and the peer answer two ranges each; only then does the bucket answer.
+/// A mirror, a peer and a bucket have the same archive, and more than one of them sends a part. The bucket
+/// answers only after the mirror and the peer have answered two ranges each.
 #[test]
 fn one_download_comes_from_servers_and_a_bucket() {
     needs!("versitygw");
@@ -166,7 +166,7 @@ fn one_download_comes_from_servers_and_a_bucket() {
     assert_eq!(fetched.code, Some(0), "{fetched:?}");
     assert_eq!(files_in(out.path()), files);
     let servers = &fetched.line("fetch")["archives"][0]["servers"];
-    // One of the two may have answered only the comparison of bytes.
+    // One of the two servers may have sent only the bytes by which mirrors are compared.
     assert!(servers.as_array().map_or(0, Vec::len) >= 2, "{servers}");
     assert!(servers.to_string().contains(&format!("\"{url}\"")), "{servers}");
 }

@@ -1,5 +1,5 @@
-//! Hostile clients get nothing but archives, take little memory, and cause no panic. Other clients are
-//! still served.
+//! Hostile clients receive nothing but archives, use little memory, and cause no panic. Other clients are still
+//! served.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -80,7 +80,7 @@ fn only_archives_are_served() {
     assert_eq!(server.get(&format!("/{FULL_26}"), "").status, 200);
 }
 
-/// Sends thousands of invalid heads, which come from a fixed seed.
+/// Sends thousands of heads, most of them malformed, which are drawn from a fixed seed.
 #[test]
 fn malformed_heads_are_survived() {
     let mut server = ServeProcess::start(&["--head-timeout", "2s"]);
@@ -124,7 +124,7 @@ fn malformed_heads_are_survived() {
         }
     }
     assert!(server.is_running());
-    // On a busy machine, many connections may still be open, and a new one gets 503.
+    // On a busy machine, many connections may still be open, and new ones are answered with 503.
     wait_for("a response once the connections have ended", || server.get(&format!("/{FULL_26}"), "").status == 200);
     let grown = server.memory_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "memory grew by {grown} bytes");
@@ -192,7 +192,7 @@ fn stalled_readers_are_cut_off_but_slow_readers_are_not() {
 }
 
 #[test]
-fn stalled_readers_hold_little_memory() {
+fn stalled_readers_use_little_memory() {
     let dir = two_archives();
     let (name, _) = large_archive(dir.path(), 60, 64 << 20);
     let server = ServeProcess::start_in(dir, &["--stall-timeout", "60s"]);

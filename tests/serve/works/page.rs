@@ -57,7 +57,7 @@ fn a_browser_shows_archives_and_transfers() {
     );
     browser.evaluate("document.querySelector('.command button').click()");
 
-    // All important columns fit the screens of a small notebook and of a phone. On a phone, a row has
+    // All columns that are shown fit the screens of a small notebook and of a phone. On a phone, a row has
     // several lines.
     let cut_cells = "return [...document.querySelectorAll('#archives td')].filter((cell) => {
         const box = cell.getBoundingClientRect();
@@ -74,7 +74,8 @@ fn a_browser_shows_archives_and_transfers() {
     assert_eq!(browser.evaluate("return document.querySelector('#archives a').title"), FULL_26);
     browser.assert_dark_and_narrow();
 
-    // The page shows without a reload that the transfer has ended.
+    // The page shows without a reload that the transfer has ended. While text is
+    // selected, as after the click above, the page is not updated.
     browser.evaluate("getSelection().removeAllRanges()");
     let _ = reader.take(64 << 20).read_to_end(&mut Vec::new()).is_ok();
     wait_for("a page without transfers", || {

@@ -1,4 +1,4 @@
-//! Behind a proxy, limits and the log concern the clients, not the proxy.
+//! Behind a proxy, limits apply to the clients, and the log names the clients, not the proxy.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::common::*;
 #[test]
 fn clients_behind_a_proxy_have_their_own_limits() {
     let dir = two_archives();
-    // Larger than the socket buffers: a transfer that nobody reads stays open.
+    // The archive is larger than the socket buffers, so a transfer that nobody reads stays open.
     let (name, _) = large_archive(dir.path(), 60, 64 << 20);
     let server = ServeProcess::start_in(
         dir,
@@ -59,7 +59,7 @@ fn forwarded_addresses_are_ignored_by_default() {
 
 /// Uses the configuration in docs/serving.md, with other ports and paths.
 #[test]
-fn a_hundred_clients_behind_nginx_get_the_archive() {
+fn a_hundred_clients_behind_nginx_receive_the_archive() {
     needs!("nginx", "curl");
     let server = ServeProcess::start(&["--trusted-proxy", "127.0.0.1", "--max-connections-per-client", "64"]);
     let port = free_port();

@@ -20,8 +20,8 @@ fn start_encrypted_server(dir: &Path) -> ServeProcess {
     ServeProcess::start_in(two_archives(), &["--tls-cert", text(&cert), "--tls-key", text(&key)])
 }
 
-/// Fetches an archive by curl, which trusts only this certificate. Returns `None` if that fails.
-fn fetch_by_curl(server: &ServeProcess, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
+/// Fetches an archive with curl, which trusts only this certificate. Returns `None` if that fails.
+fn fetch_with_curl(server: &ServeProcess, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     let output = Command::new("curl")
         .args(["-fsS", "--max-time", "60", "--cacert"])
         .arg(trusted)
@@ -46,35 +46,35 @@ fn a_changed_certificate_is_used() {
     let server = start_encrypted_server(dir.path());
     let file = fs::read(fixture(FULL_26)).expect("read");
     let old_cert = old.path().join("cert.pem");
-    assert_eq!(fetch_by_curl(&server, &old_cert, &[]), Some(file.clone()));
-    assert_eq!(fetch_by_curl(&server, &old_cert, &["-r", "5-9"]), Some(file[5..10].to_vec()));
-    let head = String::from_utf8(fetch_by_curl(&server, &old_cert, &["-I"]).expect("a head")).expect("text");
+    assert_eq!(fetch_with_curl(&server, &old_cert, &[]), Some(file.clone()));
+    assert_eq!(fetch_with_curl(&server, &old_cert, &["-r", "5-9"]), Some(file[5..10].to_vec()));
+    let head = String::from_utf8(fetch_with_curl(&server, &old_cert, &["-I"]).expect("a head")).expect("text");
     assert!(head.contains(&format!("Content-Length: {}\r\n", file.len())), "{head}");
-    assert_eq!(fetch_by_curl(&server, &old_cert, &["--tls-max", "1.2"]), Some(file.clone()));
-    assert_eq!(fetch_by_curl(&server, &old_cert, &["--tls-max", "1.1"]), None);
+    assert_eq!(fetch_with_curl(&server, &old_cert, &["--tls-max", "1.2"]), Some(file.clone()));
+    assert_eq!(fetch_with_curl(&server, &old_cert, &["--tls-max", "1.1"]), None);
 
     // While only one of the two files has changed, the old pair stays in use.
     fs::write(&key, "no key").expect("written");
     server.wait_for_line(&["warning", "key.pem", "old certificate stays"]);
-    assert_eq!(fetch_by_curl(&server, &old_cert, &[]), Some(file.clone()));
+    assert_eq!(fetch_with_curl(&server, &old_cert, &[]), Some(file.clone()));
 
     create_certificate(dir.path());
-    wait_for("the new certificate", || fetch_by_curl(&server, &cert, &[]) == Some(file.clone()));
-    assert_eq!(fetch_by_curl(&server, &old_cert, &[]), None);
+    wait_for("the new certificate", || fetch_with_curl(&server, &cert, &[]) == Some(file.clone()));
+    assert_eq!(fetch_with_curl(&server, &old_cert, &[]), None);
     let (status, _) = server.stop();
     assert!(status.success());
 }
 
 #[cfg(feature = "net")]
 #[test]
-fn a_wrong_scheme_is_reported_with_the_right_one() {
+fn a_wrong_scheme_is_reported_with_the_correct_one() {
     needs!("openssl");
     let dir = temp_dir();
     create_certificate(dir.path());
     let encrypted = start_encrypted_server(dir.path());
     let plain = ServeProcess::start(&[]);
     let out = dir.path().join("out");
-    for (url, right_scheme) in [
+    for (url, correct_scheme) in [
         (format!("http://{}", encrypted.address), "https://"),
         (format!("https://{}", plain.address), "http://"),
         (format!("http://{}/{FULL_26}", encrypted.address), "https://"),
@@ -89,7 +89,7 @@ fn a_wrong_scheme_is_reported_with_the_right_one() {
             let output = slotpress().args(&arguments).output().expect("run");
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(4), "{arguments:?}: {stderr}");
-            assert!(stderr.contains(&format!("use {right_scheme} in its URL")), "{arguments:?}: {stderr}");
+            assert!(stderr.contains(&format!("use {correct_scheme} in its URL")), "{arguments:?}: {stderr}");
         }
     }
 }

@@ -1,6 +1,5 @@
-//! Uploads of `publish` that end while the store joins their parts, and uploads of which the store
-//! has lost a part. Once the store works again, later runs complete each upload, and list the archive in
-//! the index.
+//! Uploads of `publish` that end while the store joins their parts, and uploads with parts that the store has
+//! lost. Once the store works again, later runs complete each upload, and list the archive in the index.
 
 use std::fs;
 use std::path::Path;
@@ -94,7 +93,7 @@ fn a_completion_that_fails_is_repeated_later() {
         let context = format!("{requests:?} {fault_kind:?}");
         let gateway = Gateway::start();
         let (setup, archive) = setup_with_three_parts();
-        // The name is also requested before the upload.
+        // `HEAD` requests also precede the upload, so it must reach its completion before they fail.
         gateway.fail(&COMPLETE, usize::MAX, FaultKind::Silence(Forwarded::No));
         let child = start_publishing(&gateway, &setup, &[]);
         wait_for("the completion", || gateway.unanswered_request_count() > 0);
