@@ -23,7 +23,7 @@ pub fn incremental_name(base: u64, slot: u64) -> String {
     format!("incremental-snapshot-{base}-{slot}-{HASH}.tar.zst")
 }
 
-/// At this slot, the RPC server reports slots of 200 ms.
+/// If this is its current slot, the RPC server reports that slots take 200 ms.
 pub const FAST_SLOT: u64 = 200_000;
 
 /// Starts an RPC server that reports a slot and lists peers.
@@ -43,7 +43,7 @@ pub fn start_rpc(slot: u64, peers: Option<Vec<Value>>, genesis: &'static str) ->
         let result = match call["method"].as_str().unwrap_or_default() {
             "getSlot" => json!(slot),
             "getGenesisHash" => json!(genesis),
-            // The last two minutes, with about 200 ms per slot.
+            // The last two minutes, with 200 ms per slot on average.
             "getRecentPerformanceSamples" if slot == FAST_SLOT => json!([
                 {"slot": slot, "numSlots": 310, "samplePeriodSecs": 60, "numTransactions": 9, "numNonVoteTransactions": 1},
                 {"slot": slot - 310, "numSlots": 290, "samplePeriodSecs": 60, "numTransactions": 9},

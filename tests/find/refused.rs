@@ -41,21 +41,20 @@ fn invalid_rpc_answers_are_errors() {
     }
 }
 
-/// If no source has a snapshot, the error names the cause for each.
 #[test]
-fn errors_name_the_cause_of_each_source() {
+fn an_error_without_any_snapshot_names_the_source() {
     let html =
         Server::start(|_, stream| send_response(stream, "200 OK", &[("Content-Type", "text/html")], b"<html></html>"));
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let dead = "http://127.0.0.1:1";
-    for (source, cause) in [(dead.to_string(), "127.0.0.1:1"), (html.url(""), "127.0.0.1:")] {
+    for (source, address) in [(dead.to_string(), "127.0.0.1:1"), (html.url(""), "127.0.0.1:")] {
         for command in ["bootstrap", "fetch"] {
             let target = if command == "fetch" { "--output" } else { "--ledger" };
             let output = slotpress().args([command, source.as_str(), target]).arg(&ledger).output().expect("runs");
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(4), "{command}: {stderr}");
-            assert!(stderr.contains(cause), "{command}: {stderr}");
+            assert!(stderr.contains(address), "{command}: {stderr}");
             assert!(!stderr.contains("(1 asked)"), "{command}: {stderr}");
         }
     }

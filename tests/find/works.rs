@@ -15,7 +15,7 @@ use crate::common::*;
 use crate::find::*;
 use crate::net::url;
 
-/// Starts a server with archives like Agave's RPC service, at about `bytes_per_second`.
+/// Starts a server that serves archives as Agave's RPC service does, at about `bytes_per_second`.
 fn start_peer(full_name: String, incremental_name: Option<String>, bytes_per_second: usize) -> Server {
     Server::start(move |request, stream| match request.path.as_str() {
         "/snapshot.tar.bz2" => send_redirect(stream, &format!("/{full_name}")),
@@ -85,7 +85,7 @@ fn peers_are_ranked_by_age_at_boot() {
     let best = report.require_candidate().expect("one");
     // The newest takes half an hour; a full archive of 1,000 slots ago arrives in seconds. On a
     // busy machine, measured rates are wrong by a small factor, which changes neither the order nor
-    // the archives that are too old.
+    // which archives are too old.
     let expected = [(99_900, good.url("/")), (99_000, other_base.url("/")), (99_950, slow.url("/"))];
     assert_eq!(list_candidates(&report), expected);
     let rates: Vec<_> =
@@ -147,7 +147,7 @@ fn an_unknown_age_is_not_zero() {
     }
 }
 
-/// A number of slots of 200 ms is half as old as the same number of slots of 400 ms.
+/// A state is half as old if its cluster's slots take 200 ms and not 400 ms.
 #[test]
 fn ages_follow_from_the_time_per_slot() {
     let find = |slot: u64, max_age: &str| {
@@ -267,10 +267,10 @@ fn find_without_a_source_is_a_usage_error() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Agave's RPC service lists peers only with `--full-rpc-api`. Without it, the server itself is
-/// still a source.
+/// Agave's RPC service lists peers only with `--full-rpc-api`. A note names a server that does not list them,
+/// and the peers that another server lists are found.
 #[test]
-fn an_rpc_server_without_peers_is_still_a_source() {
+fn a_note_names_an_rpc_server_without_peers() {
     let archives = start_peer(full_name(1000), Some(incremental_name(1000, 1900)), 50_000_000);
     let without_peers = start_rpc(2000, None, GENESIS);
     let with_peers = start_rpc_with_peers(2000, vec![cluster_node(&archives.address.to_string(), 1)], GENESIS);

@@ -32,7 +32,7 @@ fn a_list_shows_the_archives_that_a_node_would_choose() {
     assert_eq!((&objects[0]["slots_behind"], &objects[0]["seconds_behind"]), (&14.into(), &4.into()));
 }
 
-/// The archive has an index, or none.
+/// The archive first has no index, and then has one.
 #[test]
 fn the_slot_time_comes_from_the_bank_file() {
     let dir = two_archives();
@@ -67,7 +67,7 @@ fn an_empty_directory_has_no_newest_archive() {
 #[cfg(feature = "net")]
 #[test]
 fn the_archives_of_a_server_are_listed() {
-    let server = crate::common::served::ServeProcess::start(&[]);
+    let server = ServeProcess::start(&[]);
     let list = |url: &str| {
         let (code, stdout, _) = run_to_text(&["list", "--json", url]);
         (code, objects(stdout.as_bytes()))
@@ -81,7 +81,7 @@ fn the_archives_of_a_server_are_listed() {
     let (code, listed) = list(&server.url(&format!("/{INCREMENTAL_26_40}")));
     assert_eq!((code, &listed[0]["name"], listed.len()), (0, &INCREMENTAL_26_40.into(), 2));
     assert_eq!(listed[0]["size_bytes"], 110_400);
-    // A few requests do not reach its bank file. The time of the file does not tell the age of the state.
+    // The bank file is beyond what a few requests read, and the file's time does not tell the age of the state.
     assert!(listed[0]["age_seconds"].is_null(), "{listed:?}");
     assert!(listed[0]["modified_unix_seconds"].is_number(), "{listed:?}");
     let url = server.url("/");
@@ -110,14 +110,13 @@ fn find_and_fetch_use_the_list_of_a_server() {
     let root = newer["root"].as_str().expect("a root");
     assert_eq!(root.len(), 64);
 
-    // Roots in the list are compared before a byte is fetched.
     let out = temp_dir();
     let fetch = |root: &str| {
         slotpress().arg("fetch").arg(server.url("/")).args(["--expect-root", root, "-o"]).arg(out.path()).assert()
     };
     let other = root.replace(|digit: char| digit != 'f', "f");
     let output = fetch(&other).failure().code(3).get_output().clone();
-    // Archives whose root is unknown may have this root.
+    // Both archives are refused: one has a different root, and the other has no frame hashes.
     assert!(String::from_utf8_lossy(&output.stderr).contains("not the archive with root"));
     assert!(!out.path().join(FULL_3500).exists());
     fetch(root).success();

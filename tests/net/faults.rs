@@ -16,7 +16,7 @@ use crate::common::{WAIT_MAX, wait_for};
 const ETAG: &str = "\"one\"";
 
 /// Starts a server that answers correctly, except for the requests that `wrong` answers.
-fn start_good_except(
+fn start_correct_server_except(
     bytes: Vec<u8>,
     wrong: impl Fn(&Request, &mut TcpStream, &[u8]) -> Option<std::io::Result<Connection>> + Send + Sync + 'static,
 ) -> Server {
@@ -37,7 +37,7 @@ fn send_range_head(stream: &mut TcpStream, range: &str, length: &str) -> std::io
 #[test]
 fn a_good_server_sends_files_and_ranges() {
     let bytes = random_bytes(3_000_000);
-    let server = start_good_except(bytes.clone(), |_, _, _| None);
+    let server = start_correct_server_except(bytes.clone(), |_, _, _| None);
     let client = client();
     let remote = request_head(&client, &server.url("/dir/a.tar.zst?key=secret")).expect("a head");
     assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(3_000_000), true));
@@ -59,7 +59,7 @@ fn a_good_server_sends_files_and_ranges() {
 
 #[test]
 fn a_stall_is_a_timeout() {
-    let server = start_good_except(random_bytes(100_000), |request, stream, bytes| {
+    let server = start_correct_server_except(random_bytes(100_000), |request, stream, bytes| {
         request.range()?;
         send_range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
         stream.write_all(&bytes[..1000]).ok()?;
@@ -75,7 +75,7 @@ fn a_stall_is_a_timeout() {
 
 #[test]
 fn an_early_end_is_an_error() {
-    let server = start_good_except(random_bytes(100_000), |request, stream, bytes| {
+    let server = start_correct_server_except(random_bytes(100_000), |request, stream, bytes| {
         request.range()?;
         send_range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
         stream.write_all(&bytes[..60_000]).ok()?;
@@ -103,7 +103,7 @@ fn wrong_ranges_and_lengths_are_refused() {
         ("100-199/100000", "100"),
         ("", "100"),
     ] {
-        let server = start_good_except(random_bytes(100_000), move |request, stream, _| {
+        let server = start_correct_server_except(random_bytes(100_000), move |request, stream, _| {
             request.range()?;
             send_range_head(stream, content_range, length).ok()?;
             Some(stream.write_all(&[7; 100]).map(|()| Connection::Close))
@@ -118,16 +118,16 @@ fn wrong_ranges_and_lengths_are_refused() {
 
 #[test]
 fn endless_bodies_are_cut_off() {
-    // Without a length, or in chunks: only the length from HEAD limits the answer.
+    // The body has no length, or comes in chunks, so only the length from HEAD limits it.
     for is_chunked in [false, true] {
-        let server = start_good_except(random_bytes(100_000), move |request, stream, _| {
+        let server = start_correct_server_except(random_bytes(100_000), move |request, stream, _| {
             if request.method == "HEAD" {
                 return None;
             }
             let coding: &[(&str, &str)] = if is_chunked { &[("Transfer-Encoding", "chunked")] } else { &[] };
             http::send_head(stream, "200 OK", &[coding, &[("ETag", ETAG)]].concat()).ok()?;
             let piece = [b"2710\r\n".as_slice(), &[0; 10_000], b"\r\n"].concat();
-            // Ends when the client closes.
+            // Ends when the client closes the connection.
             while stream.write_all(if is_chunked { &piece } else { &[0; 10_000] }).is_ok() {}
             Some(Ok(Connection::Close))
         });
@@ -144,7 +144,7 @@ fn endless_bodies_are_cut_off() {
 #[test]
 fn the_whole_file_in_place_of_a_range_is_accepted() {
     let bytes = random_bytes(200_000);
-    let server = start_good_except(bytes.clone(), |request, stream, bytes| {
+    let server = start_correct_server_except(bytes.clone(), |request, stream, bytes| {
         request.range()?;
         Some(send_response(stream, "200 OK", &[("ETag", ETAG)], bytes))
     });
@@ -157,7 +157,8 @@ fn the_whole_file_in_place_of_a_range_is_accepted() {
 
 #[test]
 fn a_replaced_file_is_an_error() {
-    // Changes: a different ETag, with and without If-Range; a different length; a shorter file; no file.
+    // Changes: a different ETag, from servers that respect and that ignore If-Range; a different length; a
+    // shorter file; no file.
     type WrongAnswer = fn(&Request, &mut TcpStream) -> std::io::Result<Connection>;
     let cases: [(WrongAnswer, NetErrorKind); 5] = [
         (|request, stream| send_file(request, stream, &random_bytes(100_000), "\"two\""), NetErrorKind::Changed),
@@ -181,7 +182,7 @@ fn a_replaced_file_is_an_error() {
         (|_, stream| send_response(stream, "404 Not Found", &[], b"gone"), NetErrorKind::Gone),
     ];
     for (wrong, kind) in cases {
-        let server = start_good_except(random_bytes(100_000), move |request, stream, _| {
+        let server = start_correct_server_except(random_bytes(100_000), move |request, stream, _| {
             request.range()?;
             Some(wrong(request, stream))
         });
@@ -196,7 +197,7 @@ fn a_replaced_file_is_an_error() {
 
 /// Starts a server with redirects of every kind.
 fn start_redirecting_server() -> Server {
-    start_good_except(random_bytes(1000), |request, stream, _| match request.path.as_str() {
+    start_correct_server_except(random_bytes(1000), |request, stream, _| match request.path.as_str() {
         "/circle" => Some(send_redirect(stream, "/circle")),
         "/1" => Some(send_redirect(stream, "/2")),
         "/2" => Some(send_redirect(stream, "3")),
@@ -237,7 +238,7 @@ fn redirects_are_followed_within_limits() {
 }
 
 #[test]
-fn private_addresses_that_others_named_need_the_flag() {
+fn private_addresses_in_untrusted_urls_need_the_flag() {
     let server = start_redirecting_server();
     let peer = client().for_untrusted_urls();
     assert_eq!(request_head(&peer, &server.url("/good")).expect_err("private").kind(), NetErrorKind::Forbidden);
@@ -251,34 +252,31 @@ fn private_addresses_that_others_named_need_the_flag() {
 
 #[test]
 fn hostile_heads_are_refused() {
-    type WrongAnswer = fn(&mut TcpStream);
+    type WrongAnswer = fn(&mut TcpStream) -> std::io::Result<()>;
     let cases: [WrongAnswer; 7] = [
-        |stream| drop(stream.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n")),
-        |stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n")),
-        |stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n")),
-        |stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\0\0\0: x\r\n\r\n")),
+        |stream| stream.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n"),
+        |stream| stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"),
+        |stream| stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n"),
+        |stream| stream.write_all(b"HTTP/1.1 200 OK\r\n\0\0\0: x\r\n\r\n"),
         |stream| {
-            drop(stream.write_all(b"HTTP/1.1 200 OK\r\n"));
+            stream.write_all(b"HTTP/1.1 200 OK\r\n")?;
             for number in 0..10_000 {
-                if stream.write_all(format!("x-{number}: y\r\n").as_bytes()).is_err() {
-                    break;
-                }
+                stream.write_all(format!("x-{number}: y\r\n").as_bytes())?;
             }
-            drop(stream.write_all(b"\r\n"));
+            stream.write_all(b"\r\n")
         },
         |stream| {
-            drop(stream.write_all(b"HTTP/1.1 200 OK\r\nx: "));
-            // Ends when the client closes.
-            while stream.write_all(&[b'a'; 65536]).is_ok() {}
+            stream.write_all(b"HTTP/1.1 200 OK\r\nx: ")?;
+            // Ends when the client closes the connection.
+            loop {
+                stream.write_all(&[b'a'; 65536])?;
+            }
         },
-        |stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 5\r\n\r\n")),
+        |stream| stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 5\r\n\r\n"),
     ];
     let client = client();
     for (number, wrong) in cases.into_iter().enumerate() {
-        let server = Server::start(move |_, stream| {
-            wrong(stream);
-            Ok(Connection::Close)
-        });
+        let server = Server::start(move |_, stream| wrong(stream).map(|()| Connection::Close));
         let error = request_head(&client, &server.url("/a")).expect_err("a hostile head");
         assert!(!error.to_string().contains('\n'), "{error}");
         assert!(error.to_string().len() < 600, "{error}");
@@ -299,14 +297,15 @@ fn hostile_names_are_not_archive_names() {
 #[test]
 fn a_server_without_head_is_asked_for_one_byte() {
     let bytes = random_bytes(5000);
-    let server = start_good_except(bytes, |request, stream, _| {
+    let server = start_correct_server_except(bytes, |request, stream, _| {
         (request.method == "HEAD").then(|| {
             http::send_head(stream, "405 Method Not Allowed", &[("Content-Length", "0")])
                 .map(|()| Connection::KeepAlive)
         })
     });
-    let remote = request_head(&client(), &server.url("/a")).expect("by one byte");
+    let remote = request_head(&client(), &server.url("/a")).expect("a head");
     assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(5000), true));
+    assert_eq!(server.requests().last().and_then(Request::range), Some(0..1));
 }
 
 #[test]
@@ -370,7 +369,8 @@ fn interrupts_end_every_wait() {
             Ok(Connection::Close)
         }
     });
-    // Longer than the server waits: the transfer ends by the interrupt, or fails in a different way.
+    // The client waits longer than the server does, so the transfer ends with the interrupt or with a
+    // different error.
     let patient = options().head_timeout(WAIT_MAX * 2).read_timeout(WAIT_MAX * 2);
     let client = Client::new(&patient).expect("a client");
     for path in ["/silent", "/half", "/endless"] {
@@ -398,24 +398,24 @@ fn interrupts_end_every_wait() {
 
 #[test]
 fn transfers_share_the_maximum_rate() {
-    let server = start_good_except(random_bytes(3_000_000), |_, _, _| None);
+    let server = start_correct_server_except(random_bytes(3_000_000), |_, _, _| None);
     let options = options().max_rate_bytes_per_second(2_000_000);
     let client = Client::new(&options).expect("a client");
     let remote = request_head(&client, &server.url("/a")).expect("a head");
     let start = Instant::now();
-    // Two transfers share the rate: 6 MB, of which 2 may arrive at once.
+    // At 2 MB/s, 6 MB take three seconds, less a burst and the last pieces, after which no transfer waits.
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| assert_eq!(get_bytes(&client, &remote, None).1.len(), 3_000_000));
         }
     });
     let seconds = start.elapsed().as_secs_f64();
-    assert!(seconds >= 1.7, "{seconds}");
+    assert!(seconds >= 2.5, "{seconds}");
 }
 
 #[test]
 fn many_ranges_at_once_arrive_whole() {
-    let server = start_good_except(random_bytes(1_000_000), |_, _, _| None);
+    let server = start_correct_server_except(random_bytes(1_000_000), |_, _, _| None);
     let client = client();
     let remote = request_head(&client, &server.url("/a")).expect("a head");
     let next = AtomicUsize::new(0);

@@ -150,7 +150,8 @@ fn assert_ranges(dir: &tempfile::TempDir, port: u16) {
     let output = slotpress().args(["bootstrap", &base, "--ledger"]).arg(&ledger).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(fs::read(ledger.join(FULL_3500)).expect("fetched") == bytes);
-    // Another file has the name now: because of If-Range, the server sends all of it.
+    // Now another file has the name. Because of If-Range, the server sends all of this file, which the client
+    // refuses.
     let replaced = dir.path().join(FULL_3500);
     fs::write(&replaced, &bytes[1..]).expect("written");
     let (result, received) = get_bytes(&client, &remote, Some(1000..2000));
@@ -223,15 +224,15 @@ fn certificates_of_a_given_authority_are_trusted() {
         assert!(result.is_ok());
         assert!(received == fs::read(fixture(FULL_3500)).expect("read"));
     }
-    // A server that presents the authority's own certificate.
+    // This server presents the authority's own certificate.
     let (_ca, ca_port) = start_python(PYTHON_SERVER, &[&root, &path_text("ca.pem"), &path_text("ca.key")]);
-    let error = request_head(&trusting, &format!("https://localhost:{ca_port}/")).expect_err("no server's");
+    let error = request_head(&trusting, &format!("https://localhost:{ca_port}/")).expect_err("a CA's certificate");
     assert!(error.to_string().contains("the server uses a CA's own certificate"), "{error}");
     // A certificate for a different name.
     let error =
         trusting.head(&url(&format!("https://127.0.0.2:{port}/")), &NoProgress).expect_err("nobody, or another name");
     assert!(matches!(error.kind(), NetErrorKind::Tls | NetErrorKind::Connect), "{error}");
-    // Plain HTTP to a TLS server, and the reverse, end in time.
+    // Plain HTTP to a TLS server, and the reverse, fail in time.
     assert!(request_head(&trusting, &format!("http://127.0.0.1:{port}/")).is_err());
     let (_plain, plain_port) = start_python(PYTHON_SERVER, &[&root]);
     assert!(request_head(&trusting, &format!("https://127.0.0.1:{plain_port}/")).is_err());

@@ -96,7 +96,7 @@ fn prune_without_limits_is_a_usage_error() {
 }
 
 /// With limits of size and of free space, the oldest archives are removed first, incremental ones
-/// before their full one, and never those that a node needs.
+/// before the full archive that they build on, and never those that a node needs.
 #[test]
 fn old_archives_are_removed_until_there_is_room() {
     let all = [
@@ -224,9 +224,9 @@ fn the_modification_time_decides_what_is_old() {
 }
 
 /// Files that are truncated or are not archives, with names of full archives newer than a good one, are
-/// shown as unusable. They do not count as kept, and are removed on request.
+/// shown as unusable. They are not counted as kept, and are removed on request.
 #[test]
-fn unusable_archives_do_not_count_as_kept() {
+fn unusable_archives_are_not_counted_as_kept() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     let name = |slot: u64| FULL_26.replace("-26-", &format!("-{slot}-"));
     let dir = two_archives();
@@ -257,7 +257,7 @@ fn unusable_archives_do_not_count_as_kept() {
     assert_eq!((&summary["kept"], &summary["unusable"], &summary["removed"]), (&2.into(), &3.into(), &0.into()));
     assert_eq!(file_names(dir.path()), all);
 
-    // A file that has just changed may still be written.
+    // A file that has just changed may be unfinished.
     let (_, stdout) = run("prune", &["--unusable"]);
     assert!(stdout.contains("it changed a moment ago, and stays"), "{stdout}");
     for slot in [700, 701, 702] {
@@ -332,7 +332,7 @@ fn rebased_archives_are_removed_with_their_full_archive() {
         sorted_names(&[&old, &new])
     );
     assert_eq!(kept(&["--keep-full", "1", "--keep-incremental", "0"]), sorted_names(&[&new]));
-    // A validator's incremental archive has its name: the old full archive stays.
+    // If a validator's incremental archive has this name, the old full archive stays.
     fs::copy(fixture(INCREMENTAL_26_40), dir.path().join(&rebased)).expect("copied");
     assert_eq!(kept(&["--keep-full", "1", "--keep-incremental", "1"]), sorted_names(&[&old, &new, &rebased]));
 }

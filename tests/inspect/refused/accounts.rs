@@ -6,7 +6,7 @@ use crate::common::runs::run_to_stderr;
 use crate::common::*;
 use crate::inspect::*;
 
-/// Address of an account that no archive holds.
+/// Address of an account that no archive contains.
 const MISSING_ACCOUNT: &str = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
 
 /// Requests that need both archives of a pair.
@@ -40,7 +40,7 @@ fn the_hint_names_the_full_archive_only_if_it_was_not_given() {
     }
 }
 
-/// The names of a pair determine its order.
+/// The names say which archive of a pair is the full one.
 #[test]
 fn a_pair_may_be_given_in_any_order() {
     let flags = ["--account", "SysvarC1ock11111111111111111111111111111111"];
@@ -91,7 +91,7 @@ fn every_search_in_a_damaged_archive_fails() {
     let out = temp_dir();
     let ledger = ledger("ledger-at-40");
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
-    // The frame of the fixture has no checksum, so it decodes to other records.
+    // The fixture's frame has no checksum, so it decodes to different records.
     for (source, message) in [(ours, "the frame at offset"), (fixture(FULL_26), "not all records of storage ")] {
         let mut bytes = fs::read(&source).expect("read");
         let middle = bytes.len() / 2;

@@ -13,10 +13,10 @@ fn assert_fails_without_secret(arguments: &[&str], code: i32, texts: &[&str]) {
 }
 
 /// Starts a server, each of whose files fails in a different way.
-fn failing_server() -> Server {
+fn start_failing_server() -> Server {
     let bytes = fs::read(fixture(FULL_3500)).expect("read");
     let count = AtomicUsize::new(0);
-    // It is longer than one read at either end.
+    // This file is longer than what is read first, at its two ends.
     let large = bytes.repeat((20 << 20) / bytes.len() + 1);
     Server::start(move |request, stream| match request.path.split('?').next().unwrap_or_default() {
         "/whole.tar.zst" if request.method == "HEAD" => send_file(request, stream, &large, "\"a\""),
@@ -40,7 +40,7 @@ fn secret_url(server: &Server, path: &str) -> String {
 
 #[test]
 fn errors_of_servers_say_why() {
-    let server = failing_server();
+    let server = start_failing_server();
     let url = |path: &str| secret_url(&server, path);
     for command in ["inspect", "verify"] {
         assert_fails_without_secret(
@@ -60,10 +60,10 @@ fn errors_of_servers_say_why() {
     );
 }
 
-/// A server without ranges sends the file only once.
+/// From a server without ranges, a file can be read only once.
 #[test]
 fn a_second_reading_needs_ranges() {
-    let server = failing_server();
+    let server = start_failing_server();
     let url = |path: &str| secret_url(&server, path);
     let texts = ["does not send ranges", "parts of it are read twice", "hint:", "slotpress fetch"];
     assert_fails_without_secret(&["verify", &url("/old.tar.zst")], 4, &texts);

@@ -163,7 +163,7 @@ fn accounts_are_found_in_their_newest_version() {
 fn the_newest_version_is_found_in_any_order_of_storages() {
     let source = fixture(FULL_26);
     let mut entries = entries(&source);
-    // The first account of every storage gets one of two addresses: one for odd slots, one for even
+    // The first account of every storage is given one of two addresses: one at odd slots, the other at even
     // ones.
     let mut storages: Vec<TarEntry> = Vec::new();
     entries.retain(|entry| {
@@ -203,7 +203,7 @@ fn the_newest_version_is_found_in_any_order_of_storages() {
     assert_counts(&indexed, &records, &[], &|_| true);
 }
 
-/// An empty storage has no records, but counts among the entries.
+/// An empty storage has no records, but is one of the entries.
 #[test]
 fn storages_after_an_empty_one_keep_their_names() {
     let mut entries = entries(&fixture(FULL_26));
@@ -221,8 +221,8 @@ fn storages_after_an_empty_one_keep_their_names() {
     }
 }
 
-/// Storages are searched in rounds, the newest first. Damage in the oldest storage does not matter
-/// to an account of the newest one; accounts of the oldest are found too.
+/// Storages are searched in rounds, the newest first. Damage in the oldest storages does not affect the
+/// search for an account of the newest one.
 #[test]
 fn a_search_stops_at_the_newest_storage_that_has_the_account() {
     let ledger = temp_dir();
@@ -230,9 +230,9 @@ fn a_search_stops_at_the_newest_storage_that_has_the_account() {
     synthetic_ledger(ledger.path(), 36 << 20, 200);
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "512KiB", "--zstd-level", "1"]);
     let newest = newest(&records(&ours));
-    let first = newest.values().max_by_key(|record| record.slot).expect("an account").clone();
-    let last = newest.values().min_by_key(|record| record.slot).expect("an account").clone();
-    for sample in [&first, &last] {
+    let newest_account = newest.values().max_by_key(|record| record.slot).expect("an account").clone();
+    let oldest_account = newest.values().min_by_key(|record| record.slot).expect("an account").clone();
+    for sample in [&newest_account, &oldest_account] {
         assert_account(&ours, sample);
         assert_account(ledger.path(), sample);
     }
@@ -241,9 +241,9 @@ fn a_search_stops_at_the_newest_storage_that_has_the_account() {
     bytes[offset..offset + 64].fill(0x55);
     fs::write(&ours, bytes).expect("written");
     let flags = ["--threads", "1", "--account"];
-    let found = inspect(&ours, &[&flags[..], &[&first.pubkey]].concat());
-    assert_eq!(found[0]["slot"], first.slot);
-    assert_inspect_fails(&ours, &[&flags[..], &[&last.pubkey]].concat(), 3, "the frame at offset");
+    let found = inspect(&ours, &[&flags[..], &[&newest_account.pubkey]].concat());
+    assert_eq!(found[0]["slot"], newest_account.slot);
+    assert_inspect_fails(&ours, &[&flags[..], &[&oldest_account.pubkey]].concat(), 3, "the frame at offset");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn no_lock_file_is_created() {
 }
 
 /// If `inspect` took the lock, a validator that starts then would fail. While `inspect` runs, another
-/// process always gets the lock.
+/// process can always take the lock.
 #[test]
 fn a_ledgers_lock_is_never_taken() {
     let ledger = ledger("ledger-at-40");
@@ -354,7 +354,7 @@ fn owners_of_a_pair_are_found_by_address_and_name() {
     let by_name = run(&["--owner", "token", "--json"]);
     assert_eq!(by_name, run(&["--owner", TOKEN, "--json"]));
     assert!(by_name.contains(TOKEN), "{by_name}");
-    // The newest version is in the incremental archive.
+    // The ledger has the newest version of each account, as the pair must have.
     let ledger = ledger("ledger-at-40");
     let output =
         slotpress().arg("inspect").arg(ledger.path()).args(["--owner", "Token", "--json"]).output().expect("runs");

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use crate::common::*;
+use crate::common::{firedancer, *};
 use crate::inspect::inspect;
 
 /// Asserts that an archive with this end can be inspected, and that Firedancer refuses it. `change` alters
-/// the end of the tar stream, which is 1,024 zeros.
+/// the end of the tar stream, which has 1,024 zeros.
 fn assert_end_is_reported(change: impl Fn(&mut Vec<u8>)) {
     let dir = temp_dir();
     let bytes = fs::read(fixture(FULL_26)).expect("read");
@@ -18,6 +18,7 @@ fn assert_end_is_reported(change: impl Fn(&mut Vec<u8>)) {
     assert_eq!(lines[0]["slot"], 26);
     let clients = lines[0]["clients"].to_string();
     assert!(clients.contains("1,024"), "{clients}");
+    assert!(!firedancer::loads(&lines[0], "firedancer"), "{clients}");
 }
 
 #[test]

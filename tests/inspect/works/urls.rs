@@ -12,7 +12,7 @@ use crate::common::site::{self, TransferMode};
 use crate::common::*;
 use crate::inspect::*;
 
-/// An archive of some MiB with an index, and a server that has it.
+/// An archive with an index, of more than 12 MiB, and a server that has it.
 struct ServedArchive {
     _dir: TempDir,
     path: PathBuf,
@@ -71,7 +71,7 @@ fn inspect_reads_a_url_like_a_file_with_few_requests() {
     let received = served.server.requests();
     let is_authorized =
         |request: &Request| request.headers.get("authorization").is_some_and(|text| text.starts_with("Basic "));
-    assert!(received.iter().all(is_authorized), "every request is authorized");
+    assert!(received.iter().all(is_authorized), "a request has no user");
     assert!(requests <= 5, "{requests}");
     // A redirect takes two requests, which the report counts as one.
     assert_eq!(received.len() as u64, requests + 1);
@@ -79,7 +79,7 @@ fn inspect_reads_a_url_like_a_file_with_few_requests() {
     assert!(!transfer["url"].as_str().expect("text").contains("secret"), "{transfer}");
 }
 
-/// Unneeded frames are not read, because each read is a request.
+/// Unneeded frames are not read, because each read would be a request.
 #[test]
 fn a_quick_check_of_a_url_needs_few_requests() {
     let served = ServedArchive::start();
@@ -94,9 +94,9 @@ fn a_quick_check_of_a_url_needs_few_requests() {
 fn verify_transfers_each_byte_of_a_url_about_once() {
     let served = ServedArchive::start();
     let output = served.assert_same_output("verify", &[]);
-    // The end is transferred again.
+    // A part of the tail is transferred again.
     let transferred_bytes = output[1]["transferred_bytes"].as_u64().expect("a count");
-    assert!(transferred_bytes < served.length_bytes + (20 << 20), "{transferred_bytes}");
+    assert!(transferred_bytes <= served.length_bytes * 11 / 10, "{transferred_bytes}");
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn archives_without_an_index_are_verified_at_a_url() {
     }
 }
 
-/// `verify` checks the archives of a server's list, and `inspect` those that a node would choose.
-/// Agave's RPC port sends no ranges, so a command that reads once reads during the transfer.
+/// `verify` checks the archives of a server's list, and `inspect` those that a node would choose. If a server sends
+/// no ranges, like Agave's RPC port, only a command that reads an archive once can read it, during the transfer.
 #[test]
 fn the_archives_of_a_server_are_verified_and_inspected() {
     let slotpress = served::ServeProcess::start(&[]);
@@ -143,11 +143,15 @@ fn the_archives_of_a_server_are_verified_and_inspected() {
 #[test]
 fn the_user_of_a_url_is_sent_for_listed_archives_too() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
-    let protected = Server::start(move |request, stream| match request.path.as_str() {
-        _ if !request.headers.contains_key("authorization") => send_response(stream, "401 Unauthorized", &[], b""),
-        "/snapshots/" => send_response(stream, "200 OK", &[], format!("<a href=\"{FULL_26}\">").as_bytes()),
-        path if path.ends_with(FULL_26) => send_file(request, stream, &bytes, "\"a\""),
-        _ => send_response(stream, "404 Not Found", &[], b""),
+    let protected = Server::start(move |request, stream| {
+        if !request.headers.contains_key("authorization") {
+            return send_response(stream, "401 Unauthorized", &[], b"");
+        }
+        match request.path.as_str() {
+            "/snapshots/" => send_response(stream, "200 OK", &[], format!("<a href=\"{FULL_26}\">").as_bytes()),
+            path if path.ends_with(FULL_26) => send_file(request, stream, &bytes, "\"a\""),
+            _ => send_response(stream, "404 Not Found", &[], b""),
+        }
     });
     let url = protected.url("/snapshots/");
     assert_eq!(run_to_text(&["verify", &url]).0, 4);
