@@ -32,7 +32,7 @@ fn restore_error_kind(ledger: &Path) -> ErrorKind {
     error_kind(restore(&RestoreOptions::new(fixture(FULL_26), ledger), &NoProgress))
 }
 
-/// The disk is too small for the plan, or the file system has space but no more files.
+/// The disk is too small for the plan, or the file system has space but no free inodes.
 #[test]
 fn a_full_disk_has_its_own_kind() {
     needs!("sys_admin", "mount", "umount");
@@ -157,8 +157,8 @@ fn a_read_only_file_system_is_denied() {
     assert_eq!(restore_error_kind(&disk.path().join("ledger")), ErrorKind::PermissionDenied);
 }
 
-/// Runs on a thread without root's rights, so that the modes of files apply to it and to its
-/// threads.
+/// Runs `work` on a thread without root's rights, so that the modes of files apply to that thread and to
+/// those that it starts.
 fn without_rights_of_root(work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let run_without_rights = move || {

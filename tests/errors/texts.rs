@@ -1,4 +1,4 @@
-//! Texts of rare errors: name, value, limit and hint.
+//! Messages of rare errors: name, value, limit and hint.
 
 use std::fs;
 use std::sync::Arc;

@@ -12,8 +12,8 @@ use targets::TARGETS;
 use crate::common::*;
 use crate::verify::refused::fields::{BANK_FILE, Change, ListItems, change_field, field_places};
 
-/// Returns the file at this path from the ledgers at slot 26 of several chains, if the ledger has the file. The
-/// chains are from different versions of Agave.
+/// Returns the files at this path in three ledgers at slot 26, which different versions of Agave wrote. Not
+/// every ledger has each file.
 fn files_of_ledgers(path: &str) -> Vec<Vec<u8>> {
     let ledgers = [ledger("ledger-at-26")].into_iter();
     let ledgers = ledgers.chain([AGAVE_4_4, AGAVE_4_5_SPLIT].map(|chain| ledger_of(chain, 26)));
@@ -58,7 +58,7 @@ fn break_demands(bank_file: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The seeds break every demand that can be broken within the fuzzer's maximum input length.
+/// The last seed breaks the demands that can be broken within the fuzzer's maximum input length.
 #[test]
 fn the_seeds_break_all_demands_within_reach() {
     let seeds = seeds("bank_file");

@@ -32,12 +32,12 @@ pub fn rebase(new: &[&Path], onto: &Path, out: &Path, flags: &[&str]) -> PathBuf
     PathBuf::from(String::from_utf8(output.stdout).expect("text").lines().next().expect("a path"))
 }
 
-/// Writes the archive without its tombstones into a new directory. Returns `None` if it has none.
+/// Writes a copy of an archive without its tombstones. Returns `None` if the archive has no tombstones.
 pub fn write_without_tombstones(rebased: &Path, dir: &Path) -> Option<PathBuf> {
     let mut entries = entries(rebased);
     let mut removed = 0;
     for entry in entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/")) {
-        // Tombstones are the last records, and have no data.
+        // Tombstones are the last records of a storage, and have no data.
         while entry.content.len() >= 136 && entry.content[entry.content.len() - 88..][..8] == [0; 8] {
             entry.content.truncate(entry.content.len() - 136);
             removed += 1;

@@ -15,19 +15,19 @@ use crate::common::servers::Running;
 use crate::common::*;
 use crate::publish::setup::Setup;
 
-/// Snapshot intervals in slots. A validator's defaults are 100,000 and 100.
-pub const FULL_SLOTS: u64 = 200;
-pub const INCREMENTAL_SLOTS: u64 = 50;
+/// Snapshot intervals. A validator's defaults are 100,000 and 100 slots.
+pub const FULL_INTERVAL_SLOTS: u64 = 200;
+pub const INCREMENTAL_INTERVAL_SLOTS: u64 = 50;
 
-/// Unchanged accounts in the genesis, of 1 KiB each.
+/// Number of accounts in the genesis that never change, with 960 bytes of data each.
 const IDLE_ACCOUNTS: u32 = 4000;
 
-/// Slots of an epoch. They are so few that some epochs end during the test.
+/// Number of slots per epoch, so few that some epochs end during the test.
 const EPOCH_SLOTS: &str = "512";
 
-/// Feature that is turned off. It demands a key that no validator here has, so none would be left after
-/// an epoch.
-const DEACTIVATED: &str = "VAT9huvhPjRN9cyrPytq9rwvEJ3J4ADtjdncgZRyANJ";
+/// Feature that is turned off. It demands a key that no validator here has, so no validator would be left
+/// after an epoch.
+const DEACTIVATED_FEATURE: &str = "VAT9huvhPjRN9cyrPytq9rwvEJ3J4ADtjdncgZRyANJ";
 
 const FIRST_GOSSIP: u16 = 8001;
 pub const FIRST_RPC: u16 = 8899;
@@ -44,7 +44,7 @@ pub fn wait_within<T>(limit: Duration, what: &str, mut find: impl FnMut() -> Opt
     }
 }
 
-/// Limit on starting, catching up and stopping, far above their times.
+/// Limit on the time of starting, catching up or stopping, far above what each takes.
 pub const STEP_LIMIT: Duration = Duration::from_secs(600);
 
 /// Moves this thread and its children into a new network namespace with only a loopback device. The
@@ -106,7 +106,7 @@ impl Cluster {
         run_program(
             Command::new(program.with_file_name("solana-genesis"))
                 .args(["--cluster-type", "development", "--hashes-per-tick", "sleep", "--inflation", "full"])
-                .args(["--slots-per-epoch", EPOCH_SLOTS, "--deactivate-feature", DEACTIVATED])
+                .args(["--slots-per-epoch", EPOCH_SLOTS, "--deactivate-feature", DEACTIVATED_FEATURE])
                 .args(["--bootstrap-validator-lamports", "500000000000"])
                 .args(["--bootstrap-validator-stake-lamports", "500000000000"])
                 .args(["--faucet-lamports", "500000000000000", "--faucet-pubkey", &faucet.address])
@@ -154,8 +154,8 @@ impl Cluster {
         command.args(["--no-poh-speed-test", "--no-os-network-limits-test"]);
         command.args(["--gossip-port", &gossip_port.to_string(), "--rpc-port", &rpc_port.to_string()]);
         command.args(["--dynamic-port-range", &format!("{}-{}", gossip_port + 1, gossip_port + 60)]);
-        command.args(["--full-snapshot-interval-slots", &FULL_SLOTS.to_string()]);
-        command.args(["--snapshot-interval-slots", &INCREMENTAL_SLOTS.to_string()]);
+        command.args(["--full-snapshot-interval-slots", &FULL_INTERVAL_SLOTS.to_string()]);
+        command.args(["--snapshot-interval-slots", &INCREMENTAL_INTERVAL_SLOTS.to_string()]);
         command.env("RUST_LOG", "warn,solana_runtime=info,agave_snapshots=info,solana_core::validator=info");
         command
     }
@@ -252,8 +252,8 @@ impl Node {
         self.started.elapsed()
     }
 
-    /// Stops the validator gracefully. `agave-validator exit` must not wait: it would wait until this test
-    /// has reaped the process.
+    /// Stops the validator gracefully, and returns its ledger. `agave-validator exit` must not wait: it would
+    /// wait until this test has reaped the process.
     pub fn exit(mut self) -> PathBuf {
         let exit = ["exit", "--force", "--no-wait-for-exit"];
         run_program(Command::new(&self.program).arg("--ledger").arg(&self.ledger).args(exit));

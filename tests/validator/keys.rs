@@ -38,13 +38,13 @@ impl Key {
         let blockhash = bs58::decode(blockhash).into_vec().expect("base 58");
         let system_program = [0; 32];
         let message = [
-            &[1, 0, 1][..], // one signature, and one of the other accounts is only read
+            &[1, 0, 1][..], // one signature; of the accounts that do not sign, one is read-only
             &[3],
             &self.public,
             to,
             &system_program,
             &blockhash,
-            &[1, 2, 2, 0, 1, 12], // one instruction: to the system program, of both accounts, 12 bytes
+            &[1, 2, 2, 0, 1, 12], // one instruction: program 2, accounts 0 and 1, 12 bytes of data
             &2u32.to_le_bytes(),
             &lamports.to_le_bytes(),
         ]

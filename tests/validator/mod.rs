@@ -1,4 +1,4 @@
-//! Runs slotpress beside a real validator, which is a cluster of its own in a network namespace.
+//! Runs slotpress beside a real validator, which forms a cluster of its own in a network namespace.
 //!
 //! `AGAVE_VALIDATOR` names an `agave-validator` of version 4.2, beside which is `solana-genesis`. The
 //! test needs root, `ip`, `openssl` and 4 GB of disk; the validator needs a hard limit of 1,000,000 open
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use self::cluster::{Cluster, FULL_SLOTS, INCREMENTAL_SLOTS, Node, bank_hashes};
+use self::cluster::{Cluster, FULL_INTERVAL_SLOTS, INCREMENTAL_INTERVAL_SLOTS, Node, bank_hashes};
 use self::rpc_responses::RpcApi;
 use self::traffic::Traffic;
 use crate::common::servers::{self, Running};
@@ -33,7 +33,7 @@ const COMMON_BANKS: usize = 100;
 
 const MIRROR_PORT: u16 = 8890;
 
-/// Line that Agave logs when it starts from a directory and not from archives.
+/// Line that Agave logs when it starts from the directory of a bank snapshot instead of archives.
 const FAST_BOOT: &str = "Loading bank from snapshot dir";
 
 fn run_successfully(arguments: &[&str]) -> JsonOutput {
@@ -42,7 +42,7 @@ fn run_successfully(arguments: &[&str]) -> JsonOutput {
     output
 }
 
-/// Returns the time for which archives are published. `VALIDATOR_MINUTES` sets a different time.
+/// Returns the time for which archives are published: 20 minutes, unless `VALIDATOR_MINUTES` is set.
 fn publishing_time() -> Duration {
     let minutes = std::env::var("VALIDATOR_MINUTES").ok().and_then(|text| text.parse::<u64>().ok());
     Duration::from_secs(60 * minutes.unwrap_or(20))
@@ -108,8 +108,8 @@ fn assert_archives_are_found_and_fetched(cluster: &Cluster, first: &Node, mirror
     }
 }
 
-/// Bootstraps a ledger, starts a second validator from it, and checks that it catches up, and that both
-/// have the same banks.
+/// Bootstraps a ledger, and starts a second validator from it. Checks that this validator catches up, and has
+/// the same banks and archives as the first one.
 fn assert_follower_catches_up(
     cluster: &Cluster,
     first: &mut Node,
@@ -184,7 +184,7 @@ fn validator_flags(output: &JsonOutput) -> Vec<String> {
     flags.iter().map(|flag| flag.as_str().expect("text").to_string()).collect()
 }
 
-/// Checks that no archive failed or was left out, and that all archives of the mirror are valid.
+/// Checks that no archive failed, was left out or is missing, and that all archives of the mirror are valid.
 fn assert_all_archives_are_published(cluster: &Cluster, lines: &[serde_json::Value]) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     lines.iter().for_each(|line| *counts.entry(line["type"].as_str().expect("a type")).or_default() += 1);
@@ -199,7 +199,7 @@ fn assert_all_archives_are_published(cluster: &Cluster, lines: &[serde_json::Val
         published.iter().filter(|name| name.starts_with("snapshot-")).map(|name| slot(name)).collect();
     let incremental_count = published.len() - full_slots.len();
     println!("{} full archives of slots {full_slots:?}, {incremental_count} incremental ones", full_slots.len());
-    let are_complete = full_slots.windows(2).all(|pair| pair[1] - pair[0] == FULL_SLOTS);
+    let are_complete = full_slots.windows(2).all(|pair| pair[1] - pair[0] == FULL_INTERVAL_SLOTS);
     assert!(are_complete, "a full archive is missing: {full_slots:?}");
     verify_published(&cluster.setup.mirror());
 }
@@ -228,13 +228,17 @@ fn assert_validator_continues_from_archives(cluster: &Cluster, first: Node) {
         assert!(slot >= stopped_at, "{slot} {stopped_at}");
         cluster.put_genesis_into(&ledger);
         let mut restarted = cluster.start_first(&ledger, &validator_flags(&restored));
-        restarted.wait_for("roots", |node| node.slot("finalized").filter(|rooted| *rooted > slot + INCREMENTAL_SLOTS));
+        restarted.wait_for("roots", |node| {
+            node.slot("finalized").filter(|rooted| *rooted > slot + INCREMENTAL_INTERVAL_SLOTS)
+        });
         let time_to_roots = restarted.time_since_start();
         let newer = restarted.wait_for("a new archive", |node| {
             archives_in(&node.ledger).into_iter().find(|name| !paths.iter().any(|path| path.ends_with(name)))
         });
         assert!(restarted.log_text().contains(FAST_BOOT), "the validator did not start from the directory");
-        println!("archived at slot {slot}: {INCREMENTAL_SLOTS} roots after {time_to_roots:.1?} from {paths:?}");
+        println!(
+            "archived at slot {slot}: {INCREMENTAL_INTERVAL_SLOTS} roots after {time_to_roots:.1?} from {paths:?}"
+        );
         println!("archived at slot {slot}: the validator writes {newer}");
         restarted.exit();
     }

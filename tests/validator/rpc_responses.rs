@@ -25,7 +25,7 @@ pub enum RpcApi {
     Minimal,
 }
 
-/// Checks that the node has no redirect and no highest slot.
+/// Checks that the node sends no redirects and reports no snapshot slot.
 pub fn assert_there_are_no_archives(node: &Node) {
     let error = node.call("getHighestSnapshotSlot", json!([])).expect("an answer").expect_err("no archive yet");
     println!("getHighestSnapshotSlot: {error}");
@@ -35,7 +35,7 @@ pub fn assert_there_are_no_archives(node: &Node) {
 }
 
 /// Checks that files are sent as `TransferMode::Whole` sends them: whole for any request, with a length, and
-/// without a tag of the version.
+/// without a header that identifies the version.
 pub fn assert_files_are_sent_whole(node: &Node) {
     let redirect = request_head(node, "HEAD", "/snapshot.tar.bz2", "");
     let path = redirect.header("location").to_string();
@@ -53,6 +53,7 @@ pub fn assert_files_are_sent_whole(node: &Node) {
         }
     }
     assert_eq!(request_head(node, "GET", &format!("/{}", find::full_name(1)), "").status, 404);
+    // These responses are only printed.
     for path in ["/", "/genesis.tar.bz2", "/api/v1/archives", "/latest.json", "/health"] {
         request_head(node, "GET", path, "");
         request_head(node, "HEAD", path, "");

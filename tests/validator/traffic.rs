@@ -68,7 +68,7 @@ impl RpcClient {
         Some(answer.json::<Value>().ok()?["result"].take()).filter(|result| !result.is_null())
     }
 
-    /// Sends a transaction until the service accepts it, because a busy node drops some.
+    /// Sends a transaction until the service accepts it, because a busy node refuses some.
     fn send(&self, from: &Key, to: &[u8; 32], lamports: u64) {
         self.wait(|| {
             let latest = self.ask("getLatestBlockhash", &json!([{"commitment": "confirmed"}]))?;

@@ -16,7 +16,7 @@ fn assert_refused(new: &[&Path], onto: &Path, code: i32, message: &str) {
 }
 
 #[test]
-fn archives_that_are_no_pair_are_refused() {
+fn archives_that_are_not_a_pair_are_refused() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let incremental = fixture_of("agave-4.2.2", "incremental-snapshot-26-40-");
@@ -26,7 +26,7 @@ fn archives_that_are_no_pair_are_refused() {
     assert_refused(&[&incremental], &old, 1, "alone cannot be checked");
     assert_refused(&[&old, &new], &old, 2, "both archives are full ones");
     assert_refused(&[&fixture(FULL_3500)], &old, 2, "of different clusters");
-    let of_firedancer = firedancer::full("firedancer-2026-08/chain");
+    let of_firedancer = firedancer::full(firedancer::OLD_CHAIN);
     assert_refused(&[&of_firedancer, &incremental], &old, 1, "only Firedancer loads it");
 }
 
@@ -67,8 +67,8 @@ fn existing_archives_are_replaced_only_when_asked() {
     assert_eq!(run_rebase(&[&new], &old, Path::new("-"), &[]).status.code(), Some(2));
 }
 
-/// A full archive lies between the two archives of the pair. A validator would base its next incremental
-/// archive on it.
+/// The ledger has a full archive whose slot is between those of the pair. A validator would base its next
+/// incremental archive on that full archive.
 #[test]
 fn a_rebased_archive_is_not_restored_over_a_full_archive_in_between() {
     let dir = temp_dir();
@@ -110,12 +110,12 @@ fn another_full_archive_of_the_same_slot_is_refused() {
     let other = fixture_of(AGAVE_4_4, "snapshot-26-");
     let ledger = dir.path().join("ledger");
     let restored = run_to_first_line(&["restore", text(&other), text(&rebased), "--ledger", text(&ledger)], None);
-    let (_, report, _) = run_to_first_line(&["verify", text(&other), text(&rebased)], None);
-    let failures = report["failures"].as_array().expect("failures");
+    let verified = run_to_first_line(&["verify", text(&other), text(&rebased)], None);
+    let failures = verified.1["failures"].as_array().expect("failures");
     let is_base_mismatch = |failure: &serde_json::Value| failure["rule"] == "base-mismatch";
-    assert!(!failures.is_empty(), "{report}");
-    assert!(failures.iter().all(is_base_mismatch), "no other failures: {report}");
-    for (code, report, stderr) in [run_to_first_line(&["verify", text(&other), text(&rebased)], None), restored] {
+    assert!(!failures.is_empty(), "{verified:?}");
+    assert!(failures.iter().all(is_base_mismatch), "other failures: {verified:?}");
+    for (code, report, stderr) in [verified, restored] {
         let printed = format!("{report} {stderr}");
         assert_eq!(code, 3, "{printed}");
         assert!(printed.contains("a full archive of hash"), "{printed}");

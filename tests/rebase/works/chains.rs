@@ -15,7 +15,7 @@ fn newest_bank_snapshot(ledger: &Path) -> PathBuf {
     dirs.max_by_key(|dir| name(dir).parse::<u64>().unwrap_or(0)).expect("a bank snapshot")
 }
 
-/// Continues the chain from a directory.
+/// Continues a chain from the newest bank snapshot of a ledger, for this number of slots.
 fn continue_chain(maker: &Oracle, ledger: &Path, to: &Path, slots: u32, genesis: &Path) {
     let mut command = Command::new(&maker.path);
     command.arg("continue").arg(newest_bank_snapshot(ledger)).arg(to).arg("--genesis").arg(genesis);
@@ -60,11 +60,12 @@ fn agave_loads_every_later_state_on_every_earlier_one() {
                 assert_eq!(oracle.load(old_full, Some(&rebased), &genesis), expected[new], "{label}");
                 oracle.try_load(old_full, Some(&without), &genesis).expect_err("closed accounts are back");
             }
+            // The program continues a chain only once, and the last state is a continuation.
             if new == 2 {
-                continue; // The program continues a chain once.
+                continue;
             }
-            // The restored ledger boots and continues, and its archives on the old full archive
-            // load.
+            // The restored ledger boots and continues the chain. Its next incremental archive on the old full
+            // archive loads.
             let restored = out.path().join("restored");
             slotpress().arg("restore").args([old_full, &rebased]).arg("--ledger").arg(&restored).assert().success();
             let booted = maker.load_dir(&newest_bank_snapshot(&restored), &[restored.join("accounts")], &genesis);

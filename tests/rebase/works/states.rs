@@ -1,4 +1,4 @@
-//! The old full archive and the rebased archive hold exactly the new state.
+//! The old full archive and the rebased archive together contain exactly the new state.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -61,10 +61,10 @@ fn the_old_archive_and_the_rebased_one_are_the_new_state() {
     }
 }
 
-/// Each changed account is written once, to storages of slots above the old one. Unchanged accounts are
-/// not written.
+/// Each changed account is written once, to a storage of a slot above the old one. Of the unchanged accounts,
+/// only vote accounts are written.
 #[test]
-fn only_changed_accounts_are_written_once() {
+fn changed_accounts_and_all_vote_accounts_are_written_once() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let (code, report, stderr) =
@@ -155,8 +155,7 @@ fn an_old_archive_of_firedancer_is_accepted() {
 /// Newer versions of Firedancer write stakes. Either state, or both, may come from such a version.
 #[test]
 fn states_of_newer_firedancer_versions_are_rebased() {
-    let chain = "firedancer-2026-09/full-bank";
-    let (full, incremental) = (firedancer::full(chain), firedancer::incremental(chain));
+    let (full, incremental) = (firedancer::full(firedancer::NEW_CHAIN), firedancer::incremental(firedancer::NEW_CHAIN));
     let dir = temp_dir();
     let [agaves_old, agaves_new] = two_full_archives(AGAVE_4_4, dir.path());
     let firedancers = [full.as_path(), incremental.as_path()];
@@ -190,7 +189,7 @@ fn a_restored_ledger_archives_as_the_new_state() {
     assert_eq!((name(&again), read_state(&[&again])), (name(&new), read_state(&[&new])));
 }
 
-/// No other run may use the ledger of a stopped validator meanwhile.
+/// A ledger that is in use is refused.
 #[test]
 fn a_ledger_is_rebased_to_the_same_bytes_as_its_full_archive() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
@@ -242,7 +241,7 @@ fn each_stage_is_an_announced_step() {
     let mut log = log.0.into_inner().expect("no panic");
     let steps = log.remove(0);
     assert_eq!(steps, ["Verifying", "Verifying", "Comparing", "Rebasing", "Verifying", "Syncing"]);
-    // Parts of a step.
+    // These stages are parts of a step.
     log.retain(|stage| *stage != ["Sorting"] && *stage != ["Subtracting"]);
     assert_eq!(log.concat(), steps);
 }

@@ -1,12 +1,12 @@
-//! Archives that Firedancer wrote before September 2026.
+//! Archives that only the Firedancer versions of their time load.
 
 use std::path::Path;
 
 use crate::common::firedancer::*;
 use crate::common::*;
 
-/// Only Firedancer versions of that time load such archives. They are refused from files and from pipes,
-/// alone and as a base, and whether the state is checked or not.
+/// They are refused from files and from pipes, whether the state is checked or not. The oldest are also
+/// refused with a base and as a base.
 #[test]
 fn archives_of_old_firedancers_are_refused() {
     let dir = temp_dir();

@@ -5,8 +5,7 @@ use std::fs;
 use crate::common::screen::*;
 use crate::common::*;
 
-/// A run does not begin if another run is making the same archive. It finds that before it reads
-/// the source.
+/// A run ends at once if another run is making the same archive.
 #[test]
 fn a_second_run_for_one_name_is_refused() {
     let dir = temp_dir();

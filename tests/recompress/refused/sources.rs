@@ -11,7 +11,7 @@ fn assert_refused(source: &Path, out: &Path, flags: &[&str], code: i32, message:
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(stderr.contains(message), "{stderr}");
-    assert_eq!(fs::read_dir(out).expect("read").count(), 0, "nothing is left");
+    assert_eq!(fs::read_dir(out).expect("read").count(), 0, "files are left");
 }
 
 #[test]

@@ -8,9 +8,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::*;
 
-/// Ctrl-C prints a message at once, even if the work cannot end yet.
+/// The first line of the output says that the run is stopping.
 #[test]
-fn an_interrupt_is_reported_at_once() {
+fn an_interrupt_ends_a_run_that_waits_for_input() {
     let dir = temp_dir();
     let beginning = fs::read(fixture(FULL_3500)).expect("read");
     for is_json in [false, true] {

@@ -31,7 +31,7 @@ fn recompressed_archives_keep_their_entries() {
     assert_eq!(run_command_to_first_line(&mut recompress).0, 0);
 }
 
-/// Storages that no client loads are left out, and the program says so.
+/// Empty storages, which no client loads, are left out, and the program says so.
 #[test]
 fn empty_storages_are_left_out() {
     let (dir, source) = (temp_dir(), full(NEW_CHAIN));
@@ -64,7 +64,7 @@ fn empty_storages_are_left_out() {
     assert!(entries(&made) == entries(&source), "{printed}");
 }
 
-/// Firedancer writes 0 hashes per tick if the chain has no number of them. Only Agave refuses such archives.
+/// Firedancer writes 0 hashes per tick if the chain does not define a number. Only Agave refuses such archives.
 #[test]
 fn archives_without_hashes_per_tick_are_recompressed_with_a_warning() {
     let dir = temp_dir();

@@ -20,7 +20,9 @@ fn run_with_stdin(bytes: &[u8], arguments: &[&std::ffi::OsStr]) -> std::process:
     let mut stdin = child.stdin.take().expect("piped");
     let bytes = bytes.to_vec();
     // The program may stop reading early.
-    let writer = std::thread::spawn(move || drop(stdin.write_all(&bytes)));
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(&bytes);
+    });
     let output = child.wait_with_output().expect("ends");
     writer.join().expect("written");
     output
@@ -39,9 +41,9 @@ fn recompressed_archives_keep_their_entries() {
             let out = temp_dir();
             let made = recompress(&source, out.path(), &[flags, base].concat());
             assert_eq!(name(&made).split(".tar").next(), name(&source).split(".tar").next(), "the name is kept");
-            // Paths of directories may end with a slash or not; contents and order are the same.
+            // Paths of directories may or may not end with a slash; contents and order are the same.
             let plain_entries = |archive: &Path| {
-                // lz4 is read back by slotpress itself, because no other test tool reads it.
+                // slotpress itself reads lz4 back, so that this test does not need the program `lz4`.
                 let tar = if flags.contains(&"lz4") && archive == made {
                     let plain = temp_dir();
                     tar_of(&recompress(archive, plain.path(), &[&["--format", "none"], base].concat()))
@@ -85,7 +87,7 @@ fn an_archive_is_recompressed_from_a_stream_into_a_stream() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("ratio"), "the report goes to standard error");
 }
 
-/// The length of a stream is not known.
+/// The length of a stream is unknown, so only its content shows that its end is missing.
 #[test]
 fn a_stream_that_is_truncated_anywhere_is_damaged() {
     let source = fs::read(fixture(FULL_26)).expect("read");
@@ -100,7 +102,7 @@ fn a_stream_that_is_truncated_anywhere_is_damaged() {
     }
 }
 
-/// The base slot is part of a name, and a stream has none.
+/// The base slot is part of an archive's name, and a stream has no name.
 #[test]
 fn an_incremental_archive_of_a_stream_needs_its_base() {
     let incremental = fs::read(fixture(INCREMENTAL_26_40)).expect("read");
