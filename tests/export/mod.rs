@@ -34,8 +34,12 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::common::*;
+
+/// The page of the command, whose commands and queries are run.
+pub const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/export.md"));
 
 pub fn run_export(inputs: &[&Path], out: &Path, flags: &[&str]) -> Output {
     let mut command = slotpress();
@@ -126,6 +130,10 @@ pub fn fixture_pair(chain: &str) -> [PathBuf; 2] {
 /// Returns all files below a directory, relative to it, sorted.
 pub fn list_files(dir: &Path) -> Vec<String> {
     tree(dir).into_iter().filter_map(|(path, content)| content.map(|_| path)).collect()
+}
+
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns one manifest per slot, oldest first, merged from the manifests of that slot's tables.

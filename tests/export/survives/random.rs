@@ -10,13 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::{Trace, number_from_env, trace_with};
 use crate::common::*;
 use crate::export::works::changes::agave_chains;
-use crate::export::{list_files, read_manifests, stderr_of};
+use crate::export::{list_files, read_manifests, sha256_hex, stderr_of};
 use crate::stores::gateway::{BUCKET, Gateway, KEY, SECRET};
 
 const KILLS_DEFAULT: u64 = 100;
@@ -80,8 +79,7 @@ impl Place<'_> {
                 for file in table["files"].as_array().expect("a list") {
                     let content = fs::read(self.dir.join(file["path"].as_str().expect("a path")));
                     let content = content.unwrap_or_else(|error| panic!("{label}: {file}: {error}"));
-                    let hash: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
-                    assert_eq!(file["sha256"].as_str(), Some(&*hash), "{label}");
+                    assert_eq!(file["sha256"], sha256_hex(&content), "{label}");
                 }
                 published.push((manifest["slot"].as_u64().expect("a slot"), table.clone()));
             }

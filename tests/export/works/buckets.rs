@@ -5,14 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use sha2::{Digest, Sha256};
-
 use crate::common::site::JsonOutput;
 use crate::common::*;
 use crate::export::works::changes::agave_chains;
 use crate::export::works::engines::python_command;
 use crate::export::{
-    assert_exported, checked_table_names, fixture_pair, list_files, read_manifest, read_manifests, stderr_of,
+    assert_exported, checked_table_names, fixture_pair, list_files, read_manifest, read_manifests, sha256_hex,
+    stderr_of,
 };
 use crate::stores::gateway::{BUCKET, FaultKind, Forwarded, Gateway, KEY, SECRET};
 use crate::stores::{command, run_with_gateway, target};
@@ -37,8 +36,7 @@ fn a_bucket_receives_the_same_files_as_a_directory() {
     for table in read_manifest(&bucket)["tables"].as_array().expect("a list") {
         for file in table["files"].as_array().expect("a list") {
             let content = fs::read(bucket.join(file["path"].as_str().expect("a path"))).expect("read");
-            let hash: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(file["sha256"].as_str(), Some(&*hash));
+            assert_eq!(file["sha256"], sha256_hex(&content));
         }
     }
     let again = run_with_gateway(&gateway, &arguments);

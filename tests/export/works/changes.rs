@@ -16,8 +16,8 @@ use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::number_from_env;
 use crate::common::*;
 use crate::export::{
-    assert_exported, csv_lines, dir_on_disk, export_rows, fixture_pair, key_column_count, list_files, read_manifest,
-    read_manifests, run_export, stderr_of,
+    PAGE, assert_exported, csv_lines, dir_on_disk, export_rows, fixture_pair, key_column_count, list_files,
+    read_manifest, read_manifests, run_export, stderr_of,
 };
 
 /// States of a cluster, oldest first.
@@ -536,8 +536,7 @@ fn compare_states(sql: &str, days: &Path, wholes: &[(u64, PathBuf)], tables: &[S
 #[test]
 fn the_pages_sql_finds_the_whole_state_of_each_day() {
     needs!("engines");
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
-    let (_, section) = page.split_once("## Changes").expect("the section");
+    let (_, section) = PAGE.split_once("## Changes").expect("the section");
     let sql = section.split("```").find_map(|part| part.strip_prefix("sql")).expect("SQL");
     for (number, (chain, flags)) in chains().into_iter().enumerate() {
         let flags = [&["--table", ALL_TABLES], flags].concat();

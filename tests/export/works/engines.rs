@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::changes::agave_chains;
 use crate::common::*;
-use crate::export::{assert_exported, export_rows, fixture_pair, stderr_of};
+use crate::export::{PAGE, assert_exported, export_rows, fixture_pair, stderr_of};
 
 /// Runs a script in the Python that has the engines.
 pub fn python_command(script: &str) -> Command {
@@ -128,8 +128,7 @@ print(json.dumps([[[slot, *lamports[slot]] for slot in sorted(lamports)], [[int(
 #[test]
 fn the_pages_delta_table_has_all_partitions() {
     needs!("engines");
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
-    let python_of_page = page.split("```").find_map(|part| part.strip_prefix("python")).expect("Python");
+    let python_of_page = PAGE.split("```").find_map(|part| part.strip_prefix("python")).expect("Python");
     let chain = agave_chains().pop().expect("a chain");
     let dir = temp_dir();
     for day in 0..chain.days.len() {
@@ -159,8 +158,7 @@ fn run_sql(dir: &Path, sql: &str) -> Vec<Vec<String>> {
 #[test]
 fn questions_of_the_page_are_answered() {
     needs!("engines");
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
-    let (_, questions) = page.split_once("## Questions").expect("questions");
+    let (_, questions) = PAGE.split_once("## Questions").expect("questions");
     let (intro, rest) = questions.split_once("```sql").expect("SQL");
     let (sql, _) = rest.split_once("```").expect("its end");
     let dir = temp_dir();

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 use crate::common::*;
-use crate::export::{export_rows, fixture_pair};
+use crate::export::{PAGE, export_rows, fixture_pair};
 
 /// User and group of the server, which refuses to run as root.
 const NOBODY: u32 = 65534;
@@ -84,8 +84,7 @@ fn server_programs_dir() -> PathBuf {
 
 /// Returns the recipe for these archives.
 fn recipe_for(full: &Path, incremental: &Path) -> String {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("read");
-    let block = page.split("```sh\n").skip(1).find(|block| block.contains("\\copy")).expect("a recipe");
+    let block = PAGE.split("```sh\n").skip(1).find(|block| block.contains("\\copy")).expect("a recipe");
     let block = block.split("```").next().expect("its lines");
     block.replace("FULL", text(full)).replace("INCREMENTAL", text(incremental))
 }

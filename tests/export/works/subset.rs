@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
 use super::tables::{
     Accounts, LOADER, TOKEN, TOKEN_2022, address_at, executable_record_bytes, make_synthetic_pair, record_bytes,
 };
 use crate::common::records::{PlainRecord, decode_base64};
 use crate::common::*;
-use crate::export::{assert_exported, assert_refused, fixture_pair, list_files, read_manifest, run_export};
+use crate::export::{
+    PAGE, assert_exported, assert_refused, fixture_pair, list_files, read_manifest, run_export, sha256_hex,
+};
 
 const FORMAT: [&str; 2] = ["--format", "test-validator"];
 
@@ -27,8 +27,8 @@ fn exported_accounts(out: &Path) -> BTreeMap<String, PlainRecord> {
     let account = |file: &serde_json::Value| {
         let path = file["path"].as_str().expect("a path");
         let content = fs::read(out.join(path)).expect("read");
-        let hash: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!((file["bytes"].as_u64(), file["sha256"].as_str()), (Some(content.len() as u64), Some(&*hash)));
+        assert_eq!(file["bytes"], content.len());
+        assert_eq!(file["sha256"], sha256_hex(&content));
         let json: serde_json::Value = serde_json::from_slice(&content).expect("JSON");
         let pubkey = json["pubkey"].as_str().expect("an address").to_string();
         let account = &json["account"];
@@ -254,8 +254,7 @@ fn too_many_accounts_for_a_test_validator_are_refused() {
 /// Runs the commands in docs/export.md as they are printed there.
 #[test]
 fn the_pages_commands_export_programs_with_their_code() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
-    let (_, section) = page.split_once("## Accounts for a test validator").expect("the section");
+    let (_, section) = PAGE.split_once("## Accounts for a test validator").expect("the section");
     let (section, questions) = section.split_once("## Questions").expect("another");
     let dir = temp_dir();
     let is_command = |part: &&str| part.starts_with("slotpress ");

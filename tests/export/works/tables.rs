@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::common::records::{PlainRecord, newest, records};
 use crate::common::*;
-use crate::export::{assert_exported, csv_lines, export_rows, fixture_pair, read_manifest, run_export, stderr_of};
+use crate::export::{
+    assert_exported, csv_lines, export_rows, fixture_pair, read_manifest, run_export, sha256_hex, stderr_of,
+};
 use crate::verify::refused::fields::{BANK_FILE, ListItems, field_places};
 
 pub const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
@@ -162,7 +163,7 @@ fn remove_columns(rows: Vec<String>, columns: &[usize]) -> Vec<String> {
 
 fn code_cells(data: &[u8]) -> [String; 2] {
     let end = data.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    [end.to_string(), hex(&Sha256::digest(&data[..end]))]
+    [end.to_string(), sha256_hex(&data[..end])]
 }
 
 fn program_rows(accounts: &Accounts) -> Vec<String> {

@@ -163,7 +163,7 @@ fn after_a_kill_few_bytes_are_fetched_again() {
     const STREAMS: u64 = 8;
     const RANGE_BYTES: u64 = 1 << 20;
     const BLOCK_BYTES: usize = 4096;
-    let kills: u64 = std::env::var("FAULTS_KILLS").map_or(2, |text| text.parse().expect("a number"));
+    let kills = number_from_env("FAULTS_KILLS", 2);
     // A single frame without an index is fetched in ranges of 1 MiB. No two of its blocks are the same.
     let mut content = vec![0; 16 << 20];
     blake3::Hasher::new().finalize_xof().fill(&mut content);
