@@ -114,7 +114,7 @@ impl LocalFile {
     }
 }
 
-/// Opens a file that has just been written and has no final name yet.
+/// Opens a file that has just been written and does not have its final name yet.
 ///
 /// # Errors
 /// Another file took its temporary name, or the disk fails.

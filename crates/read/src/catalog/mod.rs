@@ -297,7 +297,7 @@ impl Catalog {
     }
 
     /// Returns the archives that a node would choose. Leaves out formats that no client reads. Also leaves
-    /// out rebased archives, because a node may have a full archive of a slot between the two slots of a
+    /// out rebased archives, because a node may have a full archive at a slot between the two slots of a
     /// rebased archive.
     pub fn choice(&self) -> Option<NodeChoice<'_>> {
         let is_readable =

@@ -211,7 +211,7 @@ fn rebased_archives_are_counted_separately_and_deleted_with_their_full_archive()
     assert_eq!(
         kept(&Keep::default().full(1).incremental(2)),
         [&newest[..], &[(Some(50), 300)]].concat(),
-        "slot 50 is not there"
+        "there is no full archive at slot 50 to delete it with"
     );
     assert_eq!(kept(&Keep::default().full(2).incremental(2)), [&newest[..], &on_200[..], &[(Some(50), 300)]].concat());
     assert_eq!(kept(&Keep::default().full(2).incremental(2).rebased(0)), [&newest[..], &on_200[..1]].concat());
@@ -238,7 +238,7 @@ fn catalog_of_three_weeks() -> Catalog {
         dated(None, 210, 11, 5),
         dated(None, 300, 12, 0),
         dated(Some(300), 310, 12, 9),
-        // Neither is the state of a day: a result of rebase, and an archive without its full archive.
+        // Neither of these is the state of a day: a result of rebase, and an archive without its full archive.
         as_rebased(dated(Some(30), 95, 11, 1)),
         dated(Some(40), 222, 11, 23),
     ];
@@ -299,7 +299,7 @@ fn archives_of_unknown_time_or_epoch_are_kept() {
         archives.extend([newest.clone(), undated.clone()]);
         Catalog { epoch_schedule: dated.epoch_schedule, ..Catalog::new(archives) }
     };
-    // The time of slot 25 is known from slot 30, the time of slot 400 is not.
+    // The time at slot 25 follows from slot 30. The time at slot 400 is unknown.
     let catalog = catalog_with_both(dated.archives().to_vec());
     let keep = Keep::default().full(0).incremental(0).daily(9);
     let kept = kept_slots(&catalog, &keep);

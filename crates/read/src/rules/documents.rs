@@ -98,8 +98,8 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, failures: &FailuresAt<'_
     if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
         failures.add(Rule::BankFile, format!("slot {slot}"), format!("slot {}", bank.slot))?;
     }
-    let require = |name: &str, is_right: bool, expected: String, found: u64| {
-        if is_right {
+    let require = |name: &str, is_valid: bool, expected: String, found: u64| {
+        if is_valid {
             Ok(())
         } else {
             failures.add(Rule::BankField, format!("{name} {expected}"), format!("{name} {found}"))
