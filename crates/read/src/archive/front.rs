@@ -9,8 +9,8 @@ use super::range::read_range;
 use super::tail::Tail;
 use crate::{Rule, rule_against_agave};
 
-/// Bytes read from the start of the bank file. Before the slot duration, there are at most 300 blockhashes of
-/// 56 bytes.
+/// Bytes read from the start of the bank file. Before the slot duration, there are about 300 blockhashes of 56
+/// bytes.
 const FRONT_BYTES: usize = 64 * 1024;
 
 /// Limit on the tar bytes that are decoded without an index. Agave writes the status cache (60 MB on

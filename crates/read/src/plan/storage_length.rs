@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_follow_from_the_bank_file() {
+    fn the_storage_map_decides_the_archived_length() {
         assert_eq!(length(24440, 640, Some(23800)).expect("exact"), (23800, false));
         assert_eq!(length(22064, 2040, Some(20021)).expect("aligned"), (20021, false));
         assert_eq!(length(400, 400, Some(0)).expect("emptied"), (0, false));
