@@ -60,6 +60,8 @@ impl RestoreOptions {
 /// Destination and settings of a restore. [`RestoreOptions`] and `bootstrap::BootstrapOptions` have the
 /// same setters.
 #[derive(Clone, Debug, Setters)]
+// Clippy takes the field's name, which is the same in both types, for a duplicate.
+#[allow(clippy::duplicated_attributes)]
 #[setters(generate_delegates(ty = "RestoreOptions", field = "target"))]
 #[cfg_attr(feature = "net", setters(generate_delegates(ty = "crate::bootstrap::BootstrapOptions", field = "target")))]
 #[non_exhaustive]
