@@ -197,12 +197,12 @@ pub fn request_catalog(url: &str, network: &NetworkArgs, ui: &Ui) -> Result<Cata
     if !url.starts_with("http")
         && let Some(store) = stores::open_store(Path::new(url), None, &network.connection)?
     {
+        let mut catalog = stores::read_catalog(&store, BankTimes::LeaveOut, &network.connection, ui)?;
         let index = stores::read_index(&store, ui).unwrap_or_else(|error| {
             ui.warn(&format!("the reasons for keeping archives are not shown: {error}"));
             None
         });
         let listed = index.and_then(|index| parse_list(&index.bytes, "")).unwrap_or_default();
-        let mut catalog = stores::read_catalog(&store, BankTimes::LeaveOut, &network.connection, ui)?;
         catalog.set_keep_reasons(listed.archives());
         return Ok(catalog);
     }

@@ -101,6 +101,17 @@ fn archives_in_a_bucket_are_listed_inspected_and_verified() {
 }
 
 #[test]
+fn a_list_warns_if_the_index_cannot_be_read() {
+    needs!("versitygw");
+    let (gateway, files) = gateway_with_pair();
+    gateway.fail(&["GET ", "api/v1/archives"], usize::MAX, FaultKind::Refused(403, "AccessDenied"));
+    let listed = run_with_gateway(&gateway, &["list", &target()]);
+    let archives = listed.lines.iter().filter(|line| line["type"] == "archive_listed").count();
+    assert_eq!((listed.code, archives), (Some(0), files.len()), "{listed:?}");
+    assert!(listed.stderr.contains("the reasons for keeping archives are not shown"), "{listed:?}");
+}
+
+#[test]
 fn a_fetch_outlives_failures_of_a_bucket() {
     needs!("versitygw");
     let (gateway, files) = gateway_with_pair();
