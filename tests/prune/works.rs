@@ -259,7 +259,7 @@ fn unusable_archives_are_not_counted_as_kept() {
 
     // A file that has just changed may be unfinished.
     let (_, stdout) = run("prune", &["--unusable"]);
-    assert!(stdout.contains("it changed a moment ago, and stays"), "{stdout}");
+    assert!(stdout.contains("it stays, because it changed within the last minute"), "{stdout}");
     for slot in [700, 701, 702] {
         let file = fs::File::options().write(true).open(dir.path().join(name(slot))).expect("opened");
         file.set_modified(SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");

@@ -15,7 +15,7 @@ fn invalid_frame_sizes_and_inputs_are_refused() {
     let cases: [(&Path, &[&str], i32, &str); 9] = [
         (&empty, &[], 2, "is empty"),
         (&dir.path().join("missing"), &[], 1, "missing"),
-        (&archive, &["--sizes", "0"], 2, "frames have 1 byte"),
+        (&archive, &["--sizes", "0"], 2, "frame sizes are 1 byte"),
         (&archive, &["--sizes", "33MiB"], 2, "1 byte to 32 MiB"),
         (&archive, &["--sizes", "8MiB,"], 2, "sizes look like"),
         (&archive, &["--codec", "lz5"], 2, "is not a codec"),
