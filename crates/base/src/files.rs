@@ -21,9 +21,6 @@ pub fn open_file(path: &Path) -> Result<File> {
 }
 
 /// Reads a file to its end, but at most `bytes_max` bytes. `path` is for the error.
-///
-/// # Errors
-/// The disk fails.
 pub fn read_at_most(file: impl Read, bytes_max: u64, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(bytes_max).read_to_end(&mut bytes).or_path("read", path)?;

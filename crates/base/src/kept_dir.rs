@@ -126,9 +126,6 @@ impl KeptDir {
     }
 
     /// Returns the state of the directory itself.
-    ///
-    /// # Errors
-    /// The disk fails.
     pub fn stat(&self) -> Result<FileStat> {
         Ok(rustix::fs::fstat(&self.dir).or_path("read", &self.path)?.into())
     }
@@ -172,9 +169,6 @@ impl KeptDir {
     }
 
     /// Returns the state of the file with this name, or `None` if the name is not in use.
-    ///
-    /// # Errors
-    /// The disk fails; the name is invalid.
     pub fn stat_entry(&self, name: impl AsRef<OsStr>) -> Result<Option<FileStat>> {
         let name = name.as_ref();
         let stat = check_name(name).and_then(|name| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW));
@@ -249,9 +243,6 @@ impl KeptDir {
     }
 
     /// Creates a subdirectory with a random name that begins with `prefix`.
-    ///
-    /// # Errors
-    /// As [`create_dir`](Self::create_dir).
     pub fn create_random_dir(&self, prefix: &str) -> Result<(OsString, Self)> {
         let name = random_name(prefix);
         match self.create_dir(&name) {
@@ -265,10 +256,7 @@ impl KeptDir {
         }
     }
 
-    /// Creates a file for reading and writing. The umask reduces `mode`.
-    ///
-    /// # Errors
-    /// The name is taken; the disk fails.
+    /// Creates a file for reading and writing. Fails if the name is taken. The umask reduces `mode`.
     pub fn create_file(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File> {
         let name = name.as_ref();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -276,10 +264,7 @@ impl KeptDir {
         Ok(file.or_path("create", &self.path_of(name))?.into())
     }
 
-    /// Opens a regular file for reading.
-    ///
-    /// # Errors
-    /// The file cannot be opened, or is not a regular file.
+    /// Opens a file for reading. Fails if it is not a regular file.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
         let path = self.path_of(&name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -288,17 +273,11 @@ impl KeptDir {
     }
 
     /// Renames `from` in this directory to `to` in `to_dir`. Replaces an existing file.
-    ///
-    /// # Errors
-    /// The rename fails.
     pub fn rename(&self, from: impl AsRef<OsStr>, to_dir: &Self, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         rustix::fs::renameat(&self.dir, check_name(&from)?, &to_dir.dir, check_name(&to)?)
     }
 
-    /// Renames within this directory, unless the new name is taken.
-    ///
-    /// # Errors
-    /// The new name is taken, or the rename fails.
+    /// Renames within this directory. Fails if the new name is taken.
     pub fn rename_no_replace(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         let from = check_name(&from)?;
         let to = check_name(&to)?;
@@ -336,17 +315,11 @@ impl KeptDir {
     }
 
     /// Removes a file or link.
-    ///
-    /// # Errors
-    /// The file cannot be removed.
     pub fn remove_file(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         rustix::fs::unlinkat(&self.dir, check_name(&name)?, AtFlags::empty())
     }
 
     /// Removes a file or link, if it exists.
-    ///
-    /// # Errors
-    /// The file cannot be removed.
     pub fn remove_if_exists(&self, name: impl AsRef<OsStr>) -> Result<()> {
         match self.remove_file(&name) {
             Err(Errno::NOENT) => Ok(()),
@@ -355,17 +328,11 @@ impl KeptDir {
     }
 
     /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// The directory cannot be removed, for example because it is not empty.
     pub fn remove_dir(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         rustix::fs::unlinkat(&self.dir, check_name(&name)?, AtFlags::REMOVEDIR)
     }
 
     /// Returns all names in the directory, in no particular order.
-    ///
-    /// # Errors
-    /// The disk fails.
     pub fn names(&self) -> Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.dir).or_path("read", &self.path)? {
@@ -379,9 +346,6 @@ impl KeptDir {
     }
 
     /// Syncs the directory, so that renames in it survive a power failure.
-    ///
-    /// # Errors
-    /// The disk fails.
     pub fn sync(&self) -> Result<()> {
         rustix::fs::fsync(&self.dir).or_path("sync", &self.path)
     }

@@ -15,9 +15,6 @@ pub struct Owner(Option<(Uid, Gid)>);
 impl Owner {
     /// Returns the owner of a directory. If this process is not root, or is that owner,
     /// [`apply_to`](Self::apply_to) changes nothing.
-    ///
-    /// # Errors
-    /// `fstat` fails.
     pub fn from_dir(dir: &KeptDir) -> Result<Self> {
         let stat = rustix::fs::fstat(dir).or_path("read", dir.path())?;
         let ours = (rustix::process::geteuid(), rustix::process::getegid());
@@ -26,9 +23,6 @@ impl Owner {
     }
 
     /// Changes the owner of an open file or directory. `path` is for the error.
-    ///
-    /// # Errors
-    /// `fchown` fails.
     pub fn apply_to(&self, file: &impl AsFd, path: &Path) -> Result<()> {
         let Some((uid, gid)) = self.0 else { return Ok(()) };
         rustix::fs::fchown(file, Some(uid), Some(gid)).or_path("change the owner of", path)

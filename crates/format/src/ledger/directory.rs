@@ -201,9 +201,6 @@ pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
 }
 
 /// True if a bank snapshot directory has `fastboot_version`, which a validator writes last.
-///
-/// # Errors
-/// The directory cannot be read.
 pub fn is_complete(snapshots_dir: &Path, slot: u64) -> Result<bool> {
     let layout_file = metadata(&bank_snapshot_dir(snapshots_dir, slot).join(LAYOUT_FILE))?;
     Ok(layout_file.is_some_and(|metadata| metadata.is_file()))

@@ -10,6 +10,8 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use slotpress_base::text::escape;
 
+use crate::LEDGER_LOCK_NAME;
+
 /// Limit on the length of a line, which bounds memory. The rest of a longer line is parsed as another line.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
@@ -69,7 +71,7 @@ pub enum LockState {
 /// Returns the state of `<ledger>/ledger.lock`. Creates, changes and locks nothing.
 pub fn ledger_lock_state(ledger: &Path) -> LockState {
     // `O_PATH` needs no read permission, and does not block.
-    match rustix::fs::open(ledger.join("ledger.lock"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+    match rustix::fs::open(ledger.join(LEDGER_LOCK_NAME), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => lock_state(&file).unwrap_or(LockState::Unknown),
         Err(rustix::io::Errno::NOENT) => LockState::Free,
         Err(_) => LockState::Unknown,
