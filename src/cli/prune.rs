@@ -81,7 +81,7 @@ impl PruneArgs {
 struct Decision<'a> {
     archive: &'a ListedArchive,
     should_remove: bool,
-    kept_because: Option<&'static str>,
+    kept_because: Option<KeepReason>,
     fault: Option<&'a FileFault>,
     /// Line to print if the archive stays.
     kept_line: String,
@@ -102,13 +102,12 @@ impl<'a> Decision<'a> {
 
     fn from_plan(planned: PruneDecision<'a>) -> Self {
         let PruneDecision { archive, keep_reason, .. } = planned;
-        let kept_because = keep_reason.map(KeepReason::as_str);
         let mut kept_line = String::new();
-        if let Some(why) = kept_because {
+        if let Some(reason) = keep_reason {
             let archive = show_with_size(archive);
-            kept_line = format!("kept {archive}: {}", why.replace('_', " "));
+            kept_line = format!("kept {archive}: {}", reason.to_string().replace('_', " "));
         }
-        Self { archive, should_remove: keep_reason.is_none(), kept_because, fault: None, kept_line }
+        Self { archive, should_remove: keep_reason.is_none(), kept_because: keep_reason, fault: None, kept_line }
     }
 }
 

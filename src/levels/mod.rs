@@ -33,7 +33,7 @@ pub use self::statistics::Summary;
 use self::statistics::Warning;
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 
-/// Options of [`measure()`].
+/// Options of [`measure()`]: the input, codecs and limits.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct MeasureOptions {

@@ -50,7 +50,7 @@ pub enum Writer {
     Firedancer,
 }
 
-/// Options of [`publish()`].
+/// Options of [`publish()`]: directories, targets, and what is kept on them.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct PublishOptions {

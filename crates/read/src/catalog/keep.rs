@@ -1,8 +1,10 @@
 //! Limits that decide which archives of a catalog are kept, and the reasons for keeping them.
 
+use std::fmt;
 use std::time::Duration;
 
 use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
 
 /// Limits that decide which archives are kept. By default, as many of the newest as validators keep.
 #[derive(Clone, Copy, Debug, Setters)]
@@ -47,7 +49,8 @@ impl Default for Keep {
 }
 
 /// Reason why an archive is kept. If several apply, the last is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum KeepReason {
     /// It is the full archive of a kept incremental one.
@@ -68,25 +71,9 @@ pub enum KeepReason {
     Undated,
 }
 
-impl KeepReason {
-    const NAMES: [(Self, &str); 8] = [
-        (Self::Base, "base"),
-        (Self::LastPair, "last_pair"),
-        (Self::Recent, "recent"),
-        (Self::Newest, "newest"),
-        (Self::Daily, "daily"),
-        (Self::Weekly, "weekly"),
-        (Self::EpochEnd, "epoch_end"),
-        (Self::Undated, "undated"),
-    ];
-
-    /// Returns the name that `--json` uses.
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES.into_iter().find(|(reason, _)| *reason == self).map_or("", |(_, name)| name)
-    }
-
-    /// Finds a reason by its name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::NAMES.into_iter().find(|(_, known)| *known == name).map(|(reason, _)| reason)
+/// Shows the name that `--json` uses.
+impl fmt::Display for KeepReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(formatter)
     }
 }

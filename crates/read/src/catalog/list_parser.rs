@@ -30,7 +30,7 @@ struct EntryJson {
     size_bytes: Option<u64>,
     modified_unix_seconds: Option<u64>,
     bank_unix_seconds: Option<u64>,
-    kept_because: Option<String>,
+    kept_because: Option<serde_json::Value>,
     root: Option<String>,
     frame_hashes: Option<FrameHashesLocation>,
     rebased_on: Option<String>,
@@ -62,7 +62,7 @@ impl EntryJson {
         Some(ListedArchive {
             modified_ns: modified_seconds.saturating_mul(1_000_000_000),
             bank_unix_seconds: self.bank_unix_seconds.filter(|seconds| *seconds > 0),
-            kept_because: self.kept_because.and_then(|name| KeepReason::parse(&name)),
+            kept_because: self.kept_because.and_then(|name| serde_json::from_value(name).ok()),
             hashes: root.zip(self.frame_hashes).map(|(root, location)| FrameHashes { root, location, rebased_on }),
             ..ListedArchive::new(name, dir, self.size_bytes.unwrap_or_default())
         })
