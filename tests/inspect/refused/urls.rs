@@ -90,7 +90,7 @@ fn invalid_connection_flags_are_errors() {
     assert_fails_without_secret(
         &["inspect", "http://127.0.0.1:9/x", "--ca-file", "/etc/hostname"],
         2,
-        &["no certificates", "PEM"],
+        &["is not a certificate file", "PEM"],
     );
     assert_fails_without_secret(&["inspect", "http://127.0.0.1:9/x", "--proxy", "u:secret@h"], 2, &["the proxy"]);
 }
