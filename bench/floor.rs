@@ -20,7 +20,7 @@ use slotpress_format::{
     AccountView, Entry, EntryKind, LatticeAccumulator, Record, RecordFault, RecordSink, RecordWalker,
 };
 use slotpress_read::{
-    ArchivePass, CheckOptions, EntryUse, FrameDecoder, OpenArchive, RecordVisitor, RecordWorker, Snapshot, StorageRef,
+    ArchivePass, CheckOptions, EntryRole, FrameDecoder, OpenArchive, RecordVisitor, RecordWorker, Snapshot, StorageRef,
     Tail, VerifyOptions, Visitor, verify,
 };
 use zstd::bulk::Compressor;
@@ -152,11 +152,11 @@ struct RecordCount {
 }
 
 impl Visitor for RecordCount {
-    fn choose_use(&self, entry: &Entry) -> slotpress::Result<EntryUse> {
+    fn visit_entry(&self, entry: &Entry) -> slotpress::Result<EntryRole> {
         let EntryKind::Storage { slot, id } = entry.kind else {
-            return Ok(EntryUse { is_document: true, ..EntryUse::default() });
+            return Ok(EntryRole { is_document: true, ..EntryRole::default() });
         };
-        Ok(EntryUse { storage: Some(StorageRef { number: 0, slot, id }), ..EntryUse::default() })
+        Ok(EntryRole { storage: Some(StorageRef { number: 0, slot, id }), ..EntryRole::default() })
     }
     fn records(&self) -> Option<&dyn RecordVisitor> {
         Some(self)

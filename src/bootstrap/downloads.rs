@@ -110,7 +110,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         let reason = match fault {
             _ if !rejected.is_empty() => FaultReason::Unusable(rejected),
             DownloadFault::Wrong if has_older_bytes => FaultReason::OldBytes,
-            DownloadFault::Lost if self.has_changed(download) => FaultReason::PublishedAgain,
+            DownloadFault::Lost if self.has_changed(download) => FaultReason::Replaced,
             _ => FaultReason::Unusable(Vec::new()),
         };
         let error = match error.kind() {

@@ -50,7 +50,7 @@ pub enum FaultReason {
     /// The bytes are wrong, and an earlier run fetched some of them.
     OldBytes,
     /// The source now has a different archive under the same name.
-    PublishedAgain,
+    Replaced,
     /// The archive cannot be fetched, is wrong, has changed, or cannot be used on this node. Lists the
     /// sources that sent wrong bytes: the run no longer fetches the archive from these or from the first source.
     Unusable(Vec<String>),
@@ -248,7 +248,7 @@ impl Selection {
             FaultReason::OldBytes if may_repeat => return self.count_repetition(failed),
             // The source no longer has the archive that it offered. Another source may still have it.
             // Asking again finds the new archive.
-            FaultReason::PublishedAgain if may_repeat => {
+            FaultReason::Replaced if may_repeat => {
                 let location = failed.first_location();
                 let offers = &mut self.ranking.offers;
                 offers.retain(|offer| offer.name != failed.name || offer.location() != location);
@@ -258,7 +258,7 @@ impl Selection {
         self.record_abandoned(attempt, error);
         // A newer incremental archive may have replaced this one at the source.
         let may_be_replaced = attempt.incremental.is_some() && *reason != FaultReason::Refused;
-        let may_return = matches!(reason, FaultReason::PublishedAgain | FaultReason::Refused);
+        let may_return = matches!(reason, FaultReason::Replaced | FaultReason::Refused);
         if may_repeat && (may_be_replaced || may_return && self.best().is_none()) {
             self.is_outdated = true;
             self.count_repetition(failed);

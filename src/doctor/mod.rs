@@ -50,7 +50,7 @@ impl Finding {
 /// # Errors
 /// The user interrupts, or there is not enough memory to compress. Failed checks are findings, not errors.
 pub fn examine(paths: Option<&LedgerPaths>, progress: &dyn Progress) -> Result<Vec<Finding>> {
-    progress.stage(Stage::Looking, None);
+    progress.stage(Stage::ExaminingMachine, None);
     let files = paths.map(ledger::find_largest_files).unwrap_or_default();
     let mut findings = paths.map(ledger::examine).unwrap_or_default();
     findings.extend(system::examine());

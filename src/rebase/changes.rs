@@ -103,7 +103,7 @@ impl PartitionChanges {
             let newest_in = |state: &ReadState| {
                 let slot_of = |item: &StateItem| state.slots.get(item.storage() as usize).copied();
                 // Firedancer writes several storages for one slot. The last of them has the newest record.
-                let items = records.iter().filter(|item| item.reading() == state.reading);
+                let items = records.iter().filter(|item| item.state_number() == state.number);
                 let newest = items.max_by_key(|item| (slot_of(item), item.storage()));
                 newest.filter(|item| !item.is_tombstone())
             };

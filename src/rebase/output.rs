@@ -15,7 +15,7 @@ use slotpress_format::{
 };
 use slotpress_read::state::marks::{Marks, is_marked};
 use slotpress_read::state::sums::StateSum;
-use slotpress_read::{ArchivePass, EntrySink, EntryUse, OpenArchive, ReadFault, Visitor, read_in_order};
+use slotpress_read::{ArchivePass, EntryRole, EntrySink, OpenArchive, ReadFault, Visitor, read_in_order};
 
 use super::changes::Changes;
 use crate::archive::reframe::FrameFiller;
@@ -214,7 +214,7 @@ impl RereadVisitor<'_> {
 }
 
 impl Visitor for RereadVisitor<'_> {
-    fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
+    fn visit_entry(&self, entry: &Entry) -> Result<EntryRole> {
         let number = self.next_storage.load(Relaxed);
         if !entry.is_storage() {
             let is_late = matches!(entry.kind, EntryKind::BankFile(_)) && number > self.first_storage;
@@ -222,13 +222,13 @@ impl Visitor for RereadVisitor<'_> {
                 return Err(Error::damaged("its bank file is not in front of its storages")
                     .with_hint("an archive can be rebased only if both clients read the order of its entries"));
             }
-            return Ok(EntryUse { is_for_sink: self.is_newest, ..EntryUse::default() });
+            return Ok(EntryRole { is_for_sink: self.is_newest, ..EntryRole::default() });
         }
         if entry.content_bytes == 0 {
-            return Ok(EntryUse::default());
+            return Ok(EntryRole::default());
         }
         self.next_storage.store(number.saturating_add(1), Relaxed);
-        Ok(EntryUse { is_for_sink: self.wanted.storage_marks(number).is_some(), ..EntryUse::default() })
+        Ok(EntryRole { is_for_sink: self.wanted.storage_marks(number).is_some(), ..EntryRole::default() })
     }
 
     fn handle_fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {

@@ -20,11 +20,12 @@ use slotpress_read::{
 
 pub const ITEM_BYTES: u64 = StateItem::BYTES as u64;
 
-const READINGS: usize = 2;
+/// The states in a log, in the order in which they are read.
+const STATES: usize = 2;
 
-/// Number of bits below the storage number in [`StateItem::place`]: for the number of the reading, and
-/// the tombstone flag.
-const STORAGE_SHIFT: u32 = READINGS.ilog2() + 1;
+/// Number of bits below the storage number in [`StateItem::place`]: for the number of the state, and the
+/// tombstone flag.
+const STORAGE_SHIFT: u32 = STATES.ilog2() + 1;
 
 /// Records start at multiples of 8 bytes.
 const OFFSET_UNIT_BYTES: u64 = 8;
@@ -39,8 +40,8 @@ pub struct StateItem {
 }
 
 impl StateItem {
-    pub fn reading(&self) -> usize {
-        (self.place >> 1) as usize % READINGS
+    pub fn state_number(&self) -> usize {
+        (self.place >> 1) as usize % STATES
     }
 
     pub fn storage(&self) -> u32 {
@@ -80,8 +81,8 @@ impl LogItem for StateItem {
 
 #[derive(Debug)]
 pub struct ReadState {
-    /// Number of the reading, which is in each item of the state.
-    pub reading: usize,
+    /// Number that each item of the state has ([`StateItem::state_number`]).
+    pub number: usize,
     /// Slots of the storages, by their numbers.
     pub slots: Vec<u64>,
 }
@@ -93,8 +94,8 @@ pub struct StateLog {
     /// can make up an account with the hash of its predecessor.
     content_hasher: HighwayHasher,
     pub items: VersionLog<StateItem>,
-    reading: AtomicU32,
-    slots: [Mutex<Vec<u64>>; READINGS],
+    state_number: AtomicU32,
+    slots: [Mutex<Vec<u64>>; STATES],
     error: Mutex<Option<Error>>,
 }
 
@@ -111,7 +112,7 @@ impl StateLog {
             fingerprinter: Fingerprinter::new()?,
             content_hasher: HighwayHasher::new(Key(key.map(u64::from_le_bytes))),
             items,
-            reading: AtomicU32::new(0),
+            state_number: AtomicU32::new(0),
             slots: std::array::from_fn(|_| Mutex::default()),
             error: Mutex::default(),
         })
@@ -121,17 +122,17 @@ impl StateLog {
         if let Some(error) = self.error.lock().clone() {
             return Err(error);
         }
-        let reading = self.reading.fetch_add(1, Relaxed) as usize;
-        let slots = std::mem::take(&mut *self.slots[reading].lock());
-        Ok(ReadState { reading, slots })
+        let number = self.state_number.fetch_add(1, Relaxed) as usize;
+        let slots = std::mem::take(&mut *self.slots[number].lock());
+        Ok(ReadState { number, slots })
     }
 
     /// Hashes the content of an account. A vote account has different hashes in the two states:
     /// clients compare vote accounts whole, including a rent epoch that no hash covers, so they must
     /// always be written.
-    fn hash_content(&self, record: &Record<'_>, reading: u32) -> [u8; 16] {
+    fn hash_content(&self, record: &Record<'_>, state_number: u32) -> [u8; 16] {
         let header = record.header;
-        let salt = if header.owner == VOTE { reading + 1 } else { 0 };
+        let salt = if header.owner == VOTE { state_number + 1 } else { 0 };
         let mut hasher = self.content_hasher.clone();
         let flags = u64::from(header.executable != 0) | u64::from(salt) << 1;
         hasher.append([header.lamports.to_le_bytes(), flags.to_le_bytes()].as_flattened());
@@ -144,14 +145,14 @@ impl StateLog {
 
 impl StateVisitor for StateLog {
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
-        let reading = self.reading.load(Relaxed);
-        Box::new(LoggingWorker { log: self, reading, storage: None, batch: LogBatch::default() })
+        let state_number = self.state_number.load(Relaxed);
+        Box::new(LoggingWorker { log: self, state_number, storage: None, batch: LogBatch::default() })
     }
 }
 
 struct LoggingWorker<'a> {
     log: &'a StateLog,
-    reading: u32,
+    state_number: u32,
     storage: Option<u32>,
     batch: LogBatch<StateItem>,
 }
@@ -161,15 +162,12 @@ impl StateWorker for LoggingWorker<'_> {
         let number = storage.number;
         if self.storage != Some(number) {
             let storages_max = 1u32 << (32 - STORAGE_SHIFT);
-            let mut slots = match self.log.slots.get(self.reading as usize) {
-                Some(slots) if number < storages_max => slots.lock(),
-                _ => {
-                    let message =
-                        format!("a state has more than {storages_max} storages, the most that can be rebased");
-                    return Err(Error::failed(message)
-                        .with_hint("rebase an archive that the validator wrote itself: it merges small storages"));
-                }
-            };
+            if number >= storages_max {
+                let message = format!("a state has more than {storages_max} storages, the most that can be rebased");
+                return Err(Error::failed(message)
+                    .with_hint("rebase an archive that the validator wrote itself: it merges small storages"));
+            }
+            let mut slots = self.log.slots[self.state_number as usize].lock();
             if slots.len() <= number as usize {
                 slots.resize(number as usize + 1, 0);
             }
@@ -179,9 +177,9 @@ impl StateWorker for LoggingWorker<'_> {
         let is_tombstone = record.header.lamports == 0;
         let item = StateItem {
             fingerprint: self.log.fingerprinter.fingerprint(&record.header.pubkey),
-            place: number << STORAGE_SHIFT | self.reading << 1 | u32::from(is_tombstone),
+            place: number << STORAGE_SHIFT | self.state_number << 1 | u32::from(is_tombstone),
             offset_units: (record.offset_bytes / OFFSET_UNIT_BYTES) as u32,
-            content: if is_tombstone { [0; 16] } else { self.log.hash_content(record, self.reading) },
+            content: if is_tombstone { [0; 16] } else { self.log.hash_content(record, self.state_number) },
         };
         if self.batch.push(item) { self.log.items.append(&mut self.batch) } else { Ok(()) }
     }

@@ -57,13 +57,13 @@ fn read_record<'a>(
     offset_bytes: u64,
     buffer: &'a mut Vec<u8>,
 ) -> std::io::Result<(RecordHeader, &'a [u8])> {
-    let changed_error = || std::io::Error::other("it has changed since it was written");
+    let changed = || std::io::Error::other("it has changed since it was written");
     buffer.resize(FIRST_READ_BYTES, 0);
     let read = file.read_at(buffer, offset_bytes)?;
     let header = split_at_most(buffer, read).0.first_chunk::<RECORD_HEADER_BYTES>();
-    let header = header.map(RecordHeader::parse).ok_or_else(changed_error)?;
+    let header = header.map(RecordHeader::parse).ok_or_else(changed)?;
     if header.data_len > ACCOUNT_DATA_BYTES_MAX {
-        return Err(changed_error());
+        return Err(changed());
     }
     let end = to_usize(header.data_len).saturating_add(RECORD_HEADER_BYTES);
     if end > read {
@@ -71,5 +71,5 @@ fn read_record<'a>(
         let rest = buffer.get_mut(read..).unwrap_or_default();
         file.read_exact_at(rest, offset_bytes.saturating_add(read as u64))?;
     }
-    Ok((header, buffer.get(RECORD_HEADER_BYTES..end).ok_or_else(changed_error)?))
+    Ok((header, buffer.get(RECORD_HEADER_BYTES..end).ok_or_else(changed)?))
 }

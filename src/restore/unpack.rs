@@ -12,7 +12,7 @@ use slotpress_base::{
 use slotpress_format::{ArchiveRoot, BankFile, Entry, EntryKind};
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::{
-    AccountsPass, ArchivePass, ArchiveRules, EntrySink, EntryUse, Failures, OpenArchive, ReadFault, RecordVisitor,
+    AccountsPass, ArchivePass, ArchiveRules, EntryRole, EntrySink, Failures, OpenArchive, ReadFault, RecordVisitor,
     Rule, SeenFrame, SeenSlots, StateBuilder, Tail, Task, Visitor,
 };
 
@@ -129,12 +129,12 @@ struct UnpackVisitor<'a> {
 }
 
 impl Visitor for UnpackVisitor<'_> {
-    fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
-        let entry_use = self.rules.choose_use(entry)?;
+    fn visit_entry(&self, entry: &Entry) -> Result<EntryRole> {
+        let role = self.rules.visit_entry(entry)?;
         // The order of assignments determines the storages' numbers.
         let storage = self.assigner.lock().assign(entry)?;
         self.storages.write().push(storage);
-        Ok(entry_use)
+        Ok(role)
     }
 
     fn observe_frame(&self, frame: SeenFrame) -> Result<()> {

@@ -19,8 +19,8 @@ pub enum Fate {
     Lies,
     Fails,
     NoRanges,
-    /// The archive is published again this number of times during the fetch.
-    PublishedAgain(usize),
+    /// The archive is replaced this number of times during the fetch.
+    Replaced(usize),
     /// No trusted server has the archive, unless an honest source has it too.
     Unconfirmed,
     /// The archive is gone when the sources are asked again.
@@ -83,7 +83,7 @@ impl RandomWorld {
             0 | 1 => Fate::Lies,
             2 | 3 => Fate::Fails,
             4 => Fate::NoRanges,
-            5 => Fate::PublishedAgain(rng.below(12)),
+            5 => Fate::Replaced(rng.below(12)),
             6 => Fate::Unconfirmed,
             7 => Fate::Vanishes,
             8 => Fate::Slow,

@@ -16,7 +16,7 @@ pub enum Stage {
     /// Storages are read, compressed and written.
     Archiving,
     /// Servers are asked for their archives.
-    Asking,
+    AskingServers,
     /// Sources are asked for the newest incremental archive.
     AskingForIncremental,
     /// A downloaded archive is checked.
@@ -27,12 +27,12 @@ pub enum Stage {
     Copying,
     /// Storages or records are counted by size.
     Counting,
+    /// The machine is examined.
+    ExaminingMachine,
     /// An archive is downloaded.
     Fetching,
     /// The contents of an archive or ledger are listed.
     Inspecting,
-    /// The machine is examined.
-    Looking,
     /// Synthetic storages are generated.
     MakingStorages,
     /// A disk or a server is measured.
@@ -79,6 +79,8 @@ impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AskingForIncremental => f.write_str("Asking for the newest incremental archive"),
+            Self::AskingServers => f.write_str("Asking servers"),
+            Self::ExaminingMachine => f.write_str("Examining the machine"),
             Self::MakingStorages => f.write_str("Making storages"),
             Self::WritingBank => f.write_str("Writing the bank"),
             Self::Measurement(measured) => f.write_str(measured),
@@ -283,18 +285,18 @@ impl CancelToken {
         self.0.store(true, Relaxed);
     }
 
-    /// True once the token is canceled.
+    /// True once the token is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.is_interrupted()
     }
 
-    /// Forwards events to `progress`, and also stops the operation when this token is canceled.
+    /// Forwards events to `progress`, and also stops the operation when this token is cancelled.
     pub fn with<'a>(&'a self, progress: &'a dyn Progress) -> impl Progress + 'a {
         Forward::until(progress, || self.is_interrupted())
     }
 }
 
-/// A token that is canceled while the flag is true. A signal handler may set the flag.
+/// A token that is cancelled while the flag is true. A signal handler may set the flag.
 impl From<Arc<AtomicBool>> for CancelToken {
     fn from(flag: Arc<AtomicBool>) -> Self {
         Self(flag)

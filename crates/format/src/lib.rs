@@ -81,7 +81,7 @@ pub use ledger::split::{
 pub use ledger::stake_accounts::StakeAccount;
 pub use ledger::stakes::{DELEGATIONS_MAX, Delegation, Stakes, VOTE_ACCOUNTS_MAX, VoteAccount};
 pub use ledger::status_cache::{STATUS_CACHE_SLOTS_MAX, StatusCache, parse_status_cache};
-pub use ledger::storages::{STORAGES_MAX, StorageFile, StorageFileStat, StorageKind, StorageRoot, modified_ns};
+pub use ledger::storages::{STORAGES_MAX, StorageDir, StorageFile, StorageFileStat, StorageKind, modified_ns};
 pub use ledger::sysvars::{parse_block_time, parse_feature, parse_newest_slots, parse_stake_history};
 pub use ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TokenAccount, TokenData, extension_name};
 pub use ledger::votes::VoteState;

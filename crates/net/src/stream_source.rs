@@ -41,7 +41,7 @@ struct Transfer {
 
 impl StreamSource {
     /// Requests a file, and repeats the request until the first bytes have arrived. After `cancel` is
-    /// canceled, reads fail.
+    /// cancelled, reads fail.
     ///
     /// # Errors
     /// The server has failed for 15 seconds, or in a way that another request would not change.

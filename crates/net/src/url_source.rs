@@ -64,7 +64,7 @@ impl CachedPiece {
 }
 
 impl UrlSource {
-    /// Opens a file: requests its size. After `cancel` is canceled, reads fail.
+    /// Opens a file: requests its size. After `cancel` is cancelled, reads fail.
     ///
     /// # Errors
     /// The server does not answer, does not state a size, or does not support ranges.
@@ -193,7 +193,7 @@ impl Source for UrlSource {
 }
 
 /// Opens an archive on a server that sends ranges. Only the needed parts are read. After `cancel` is
-/// canceled, reads fail.
+/// cancelled, reads fail.
 ///
 /// # Errors
 /// The server does not answer, does not state the file's length, or does not send ranges. Such an

@@ -28,7 +28,7 @@ pub use archive::range::read_range;
 pub use archive::shape::{ArchiveShape, walk_shape};
 pub use archive::source::{LocalFile, SharedSource, Source, TransferTotals, open_written};
 pub use archive::tail::{Tail, tail_read_offset};
-pub use archive::visit::{EntrySink, EntryUse, ReadFault, RecordVisitor, RecordWorker, StorageRef, Visitor};
+pub use archive::visit::{EntryRole, EntrySink, ReadFault, RecordVisitor, RecordWorker, StorageRef, Visitor};
 pub use archive::walk::{BufferPool, SeenFrame};
 pub use archive::{ArchiveContents, ArchiveInput, ArchivePass, OpenArchive};
 pub use catalog::keep::Keep;

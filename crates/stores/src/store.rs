@@ -273,7 +273,7 @@ impl Store {
         }
     }
 
-    /// Opens a file for reading at any offset. After `cancel` is canceled, reads from a bucket fail.
+    /// Opens a file for reading at any offset. After `cancel` is cancelled, reads from a bucket fail.
     ///
     /// # Errors
     /// The file does not exist; the store refuses or fails.

@@ -79,7 +79,7 @@ enum Offers {
     /// The node has a full archive. A server has an incremental archive on it, and a newer full archive.
     NodeAndServer,
     /// The node has the only full archive. A server has an incremental archive on it.
-    NodeAlone,
+    OnlyNodeHasFull,
 }
 
 impl Offers {
@@ -91,7 +91,7 @@ impl Offers {
                 .collect(),
             Self::OneServer => vec![offer(Some(1), None, 20), offer(Some(1), Some(20), 40)],
             Self::NodeAndServer => vec![offer(None, None, 20), offer(Some(1), Some(20), 40), offer(Some(1), None, 30)],
-            Self::NodeAlone => vec![offer(None, None, 20), offer(Some(1), Some(20), 40)],
+            Self::OnlyNodeHasFull => vec![offer(None, None, 20), offer(Some(1), Some(20), 40)],
         })
     }
 
@@ -100,15 +100,14 @@ impl Offers {
             Self::TwoServers => "two sources",
             Self::OneServer => "one source",
             Self::NodeAndServer => "the node and a source",
-            Self::NodeAlone => "the node alone",
+            Self::OnlyNodeHasFull => "only the node has the full archive",
         }
     }
 }
 
 struct Row {
     offers: Offers,
-    /// True if the incremental archive failed.
-    has_incremental: bool,
+    incremental_failed: bool,
     /// `None` if no source offers the archive any more.
     reason: Option<FaultReason>,
     /// Number of repetitions so far.
@@ -119,11 +118,11 @@ struct Row {
 }
 
 fn full_row(offers: Offers, reason: FaultReason, failure: &'static str, expected: &'static str) -> Row {
-    Row { offers, has_incremental: false, reason: Some(reason), repetitions: 0, failure, expected }
+    Row { offers, incremental_failed: false, reason: Some(reason), repetitions: 0, failure, expected }
 }
 
 fn pair_row(offers: Offers, reason: Option<FaultReason>, failure: &'static str, expected: &'static str) -> Row {
-    Row { offers, has_incremental: true, reason, repetitions: 0, failure, expected }
+    Row { offers, incremental_failed: true, reason, repetitions: 0, failure, expected }
 }
 
 fn for_the_ninth_time(row: Row) -> Row {
@@ -136,9 +135,9 @@ const UNUSABLE: FaultReason = FaultReason::Unusable(Vec::new());
 fn rows() -> Vec<Row> {
     vec![
         full_row(Offers::OneServer, FaultReason::OldBytes, "a frame is wrong, and an earlier run fetched a part of it", "it is fetched"),
-        full_row(Offers::TwoServers, FaultReason::PublishedAgain, "the source has a different archive under the name", "the next source"),
-        full_row(Offers::OneServer, FaultReason::PublishedAgain, "the source has a different archive under the name", "slotpress asks"),
-        for_the_ninth_time(full_row(Offers::OneServer, FaultReason::PublishedAgain, "the same, for the ninth time", "the run ends with")),
+        full_row(Offers::TwoServers, FaultReason::Replaced, "the source has a different archive under the name", "the next source"),
+        full_row(Offers::OneServer, FaultReason::Replaced, "the source has a different archive under the name", "slotpress asks"),
+        for_the_ninth_time(full_row(Offers::OneServer, FaultReason::Replaced, "the same, for the ninth time", "the run ends with")),
         full_row(Offers::TwoServers, UNUSABLE, "gone, given up, or wrong", "the next source"),
         full_row(Offers::OneServer, UNUSABLE, "gone, given up, or wrong", "the run ends with"),
         full_row(Offers::OneServer, FaultReason::Refused, "the full archive turns out wrong while it is read", "slotpress asks"),
@@ -150,15 +149,15 @@ fn rows() -> Vec<Row> {
         pair_row(Offers::OneServer, Some(FaultReason::Unconfirmed), "too few trusted servers confirm the incremental archive", "slotpress asks"),
         pair_row(Offers::OneServer, None, "no source has an incremental archive any more", "the state of the full archive alone"),
         pair_row(Offers::NodeAndServer, None, "no source has an incremental archive any more", "the best of"),
-        pair_row(Offers::NodeAlone, None, "no source has an incremental archive any more", "the run ends, and names local archives"),
+        pair_row(Offers::OnlyNodeHasFull, None, "no source has an incremental archive any more", "the run ends, and names local archives"),
     ]
 }
 
 #[test]
 fn each_failure_has_its_next_step() {
-    for Row { offers, has_incremental, reason, repetitions, failure, expected } in rows() {
+    for Row { offers, incremental_failed, reason, repetitions, failure, expected } in rows() {
         let mut selection = offers.selection();
-        let attempt = if has_incremental { best_pair(&selection) } else { best_full(&selection) };
+        let attempt = if incremental_failed { best_pair(&selection) } else { best_full(&selection) };
         selection.repetitions.insert(attempt.newest().source_at_fault(), repetitions);
         match &reason {
             Some(reason) => selection.record_failure(&attempt, reason, &Error::new(ErrorKind::Network, "why")),

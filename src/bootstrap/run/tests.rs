@@ -149,9 +149,9 @@ impl World for SimulatedWorld {
         let is_local = choice.is_local();
         let reason = match self.fates.get_mut(&place).expect("a place") {
             Fate::NoRanges if is_local => Some(FaultReason::Unusable(Vec::new())),
-            Fate::PublishedAgain(times) if !is_local && *times > 0 => {
+            Fate::Replaced(times) if !is_local && *times > 0 => {
                 *times -= 1;
-                Some(FaultReason::PublishedAgain)
+                Some(FaultReason::Replaced)
             }
             Fate::Fails => Some(FaultReason::Unusable(Vec::new())),
             // The disk has no space for the stated length.

@@ -340,7 +340,7 @@ fn after_a_vanished_incremental_archive_the_full_one_is_not_fetched_again() {
 fn a_dropped_liar_is_not_used_again() {
     let files = archives(&[]);
     let liar = serve(&forge_archives(&files), TransferMode::Ranges);
-    // The full archive is published again after the first request, so that the sources are asked again.
+    // The full archive on the server is replaced after the first request, so that the sources are asked again.
     let mut served = files;
     let gets = AtomicUsize::new(0);
     served.retain(|name, _| name.starts_with("snapshot-"));

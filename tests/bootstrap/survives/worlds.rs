@@ -130,7 +130,7 @@ fn serve_held(held: Vec<HeldArchive>) -> Server {
         let number = if is_get { gets.fetch_add(1, Relaxed) } else { gets.load(Relaxed) };
         match held.fate {
             Fate::Fails if is_get => send_response(stream, "404 Not Found", &[], b""),
-            Fate::PublishedAgain(times) if number < times => {
+            Fate::Replaced(times) if number < times => {
                 if is_get {
                     send_response(stream, "412 Precondition Failed", &[], b"")
                 } else {

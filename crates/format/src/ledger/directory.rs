@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::{Error, EscapePath, IoContext, Result, hint, one_line, open_file, read_at_most};
 
-use crate::ledger::storages::{APPEND_VEC_ENDINGS, ListedStorage, MissingFile, list_roots, stat_listed};
+use crate::ledger::storages::{APPEND_VEC_ENDINGS, ListedStorage, MissingFile, list_storages, stat_listed};
 use crate::{
-    FieldReader, ObsoleteFormat, StorageFile, StorageRoot, parse_number, parse_storages_list,
-    parse_tagged_storages_list,
+    FieldReader, ObsoleteFormat, StorageDir, StorageFile, parse_number, parse_storages_list, parse_tagged_storages_list,
 };
 
 /// Advice for stopping a validator so that it leaves a complete bank snapshot.
@@ -105,17 +104,17 @@ pub struct BankSnapshot {
     pub version: PathBuf,
     /// Path of the lists of obsolete records, if the layout has them.
     pub obsolete_accounts: Option<PathBuf>,
-    pub roots: Vec<StorageRoot>,
+    pub storage_dirs: Vec<StorageDir>,
     pub storages: Vec<StorageFile>,
-    /// Files that the storages list names but none of the roots contains. Empty unless
+    /// Files that the storages list names but none of these directories contains. Empty unless
     /// [`find_bank_snapshot_with_gaps`] was used.
     pub missing: Vec<MissingFile>,
 }
 
 impl BankSnapshot {
-    pub fn describe_roots(&self) -> String {
-        let roots: Vec<String> = self.roots.iter().map(|root| root.path.escaped()).collect();
-        roots.join(" or ")
+    pub fn describe_storage_dirs(&self) -> String {
+        let paths: Vec<String> = self.storage_dirs.iter().map(|dir| dir.path.escaped()).collect();
+        paths.join(" or ")
     }
 }
 
@@ -145,8 +144,11 @@ pub fn read_version(path: &Path) -> Result<Vec<u8>> {
 pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
     let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
-    Err(Error::damaged(format!("storage {missing} of the storages list is not in {}", snapshot.describe_roots()))
-        .with_hint(hint::NAME_ACCOUNTS))
+    Err(Error::damaged(format!(
+        "storage {missing} of the storages list is not in {}",
+        snapshot.describe_storage_dirs()
+    ))
+    .with_hint(hint::NAME_ACCOUNTS))
 }
 
 /// Like [`find_bank_snapshot`], but lists missing storages instead of failing.
@@ -217,13 +219,13 @@ fn open_ledger(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result
     let slot = find_complete_slot(paths.snapshots_dir(), slot)?;
     let dir = bank_snapshot_dir(paths.snapshots_dir(), slot);
     let layout = read_layout(&dir.join(LAYOUT_FILE))?;
-    let (roots, storages, missing) = if layout == Layout::HardLinks {
-        let roots = open_hard_link_roots(paths, &dir, slot)?;
-        let storages = list_roots(&roots, threads)?;
-        (roots, storages, Vec::new())
+    let (storage_dirs, storages, missing) = if layout == Layout::HardLinks {
+        let storage_dirs = open_hard_link_dirs(paths, &dir, slot)?;
+        let storages = list_storages(&storage_dirs, threads)?;
+        (storage_dirs, storages, Vec::new())
     } else {
         let run_dirs = paths.accounts_dirs().into_iter().map(|accounts| accounts.join("run"));
-        let roots = run_dirs.map(|dir| open_root(dir, "")).collect::<Result<Vec<_>>>()?;
+        let storage_dirs = run_dirs.map(|dir| open_storage_dir(dir, "")).collect::<Result<Vec<_>>>()?;
         let list = FieldReader::open(&require_path(dir.join("storages_list"))?, "the storages list")?;
         let list = if layout == Layout::TaggedList {
             parse_tagged_storages_list(list)?
@@ -231,8 +233,8 @@ fn open_ledger(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result
             let append_vec = |(slot, id)| ListedStorage { slot, id, endings: APPEND_VEC_ENDINGS };
             parse_storages_list(list)?.into_iter().map(append_vec).collect()
         };
-        let (storages, missing) = stat_listed(&list, &roots, threads)?;
-        (roots, storages, missing)
+        let (storages, missing) = stat_listed(&list, &storage_dirs, threads)?;
+        (storage_dirs, storages, missing)
     };
     Ok(BankSnapshot {
         slot,
@@ -242,7 +244,7 @@ fn open_ledger(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result
         version: require_path(dir.join("version"))?,
         obsolete_accounts: Some(require_path(dir.join("obsolete_accounts"))?),
         dir,
-        roots,
+        storage_dirs,
         storages,
         missing,
     })
@@ -319,8 +321,8 @@ fn open_unpacked_archive(dir: &Path, slot: Option<u64>, threads: usize) -> Resul
         }
     };
     let bank_dir = bank_snapshot_dir(dir, slot);
-    let roots = vec![StorageRoot::open(dir.join("accounts"))?];
-    let storages = list_roots(&roots, threads)?;
+    let storage_dirs = vec![StorageDir::open(dir.join("accounts"))?];
+    let storages = list_storages(&storage_dirs, threads)?;
     Ok(BankSnapshot {
         slot,
         layout: Layout::Unpacked,
@@ -329,16 +331,16 @@ fn open_unpacked_archive(dir: &Path, slot: Option<u64>, threads: usize) -> Resul
         version: require_path(dir.join("version"))?,
         dir: bank_dir,
         obsolete_accounts: None,
-        roots,
+        storage_dirs,
         storages,
         missing: Vec::new(),
     })
 }
 
 /// Opens a directory of storages. If there is no such directory, the error ends with `explanation`.
-fn open_root(dir: PathBuf, explanation: &str) -> Result<StorageRoot> {
+fn open_storage_dir(dir: PathBuf, explanation: &str) -> Result<StorageDir> {
     if is_dir(&dir)? {
-        return StorageRoot::open(dir);
+        return StorageDir::open(dir);
     }
     Err(Error::failed(format!("{} is not a directory{explanation}", dir.escaped())).with_hint(hint::NAME_ACCOUNTS))
 }
@@ -346,7 +348,7 @@ fn open_root(dir: PathBuf, explanation: &str) -> Result<StorageRoot> {
 /// Opens the directories to which `accounts_hardlinks/account_path_N` points. These symbolic links are
 /// absolute, so they are broken if the ledger was moved. If they are broken, or if the caller passes
 /// accounts paths, opens `<accounts>/snapshot/<slot>` instead.
-fn open_hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<StorageRoot>> {
+fn open_hard_link_dirs(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<StorageDir>> {
     let links_dir = require_path(dir.join("accounts_hardlinks"))?;
     let mut targets = Vec::new();
     if paths.accounts.is_empty() {
@@ -359,7 +361,7 @@ fn open_hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Ve
         let links_in = |accounts: PathBuf| accounts.join("snapshot").join(slot.to_string());
         targets = paths.accounts_dirs().into_iter().map(links_in).collect();
     }
-    targets.into_iter().map(|dir| open_root(dir, ", but should contain hard links to the storages")).collect()
+    targets.into_iter().map(|dir| open_storage_dir(dir, ", but should contain hard links to the storages")).collect()
 }
 
 fn require_path(path: PathBuf) -> Result<PathBuf> {

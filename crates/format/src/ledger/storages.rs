@@ -19,21 +19,21 @@ pub const STORAGES_MAX: u64 = 5_000_000;
 
 /// A directory of storages. It stays open, and storages are opened relative to it.
 #[derive(Debug)]
-pub struct StorageRoot {
+pub struct StorageDir {
     pub path: PathBuf,
-    pub dir: OwnedFd,
+    pub fd: OwnedFd,
 }
 
-impl StorageRoot {
+impl StorageDir {
     pub fn open(path: PathBuf) -> Result<Self> {
-        let dir = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        let fd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .or_path("open", &path)?;
-        Ok(Self { path, dir })
+        Ok(Self { path, fd })
     }
 
     /// Opens a storage file for reading. Does not follow symbolic links; validators make none.
     pub fn open_storage(&self, name: &str) -> Result<File> {
-        rustix::fs::openat(&self.dir, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+        rustix::fs::openat(&self.fd, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
             .map(File::from)
             .or_path("open", &self.path.join(name))
     }
@@ -77,8 +77,8 @@ pub struct StorageFile {
     /// Id of the storage on this node.
     pub id: u32,
     /// Index of the storage's directory in
-    /// [`BankSnapshot::roots`](super::directory::BankSnapshot::roots).
-    pub root: u16,
+    /// [`BankSnapshot::storage_dirs`](super::directory::BankSnapshot::storage_dirs).
+    pub dir_index: u16,
     /// Length of the file in bytes. In a split storage, the length of the `.meta` file.
     pub file_bytes: u64,
     /// Modification time of this file in nanoseconds since 1970. It shows whether the file changes while
@@ -113,33 +113,33 @@ impl StorageFile {
     }
 }
 
-/// Lists all files in the roots. Each must be an append vec. `threads` threads read the metadata.
-pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFile>> {
+/// Lists all files in the directories. Each must be an append vec. `threads` threads read the metadata.
+pub fn list_storages(dirs: &[StorageDir], threads: usize) -> Result<Vec<StorageFile>> {
     let mut files = Vec::new();
-    for (index, root) in number_roots(roots)? {
-        for entry in fs::read_dir(&root.path).or_path("read", &root.path)? {
-            let name = entry.or_path("read", &root.path)?.file_name();
+    for (index, dir) in number_dirs(dirs)? {
+        for entry in fs::read_dir(&dir.path).or_path("read", &dir.path)? {
+            let name = entry.or_path("read", &dir.path)?.file_name();
             let (slot, id) =
-                name.to_str().and_then(parse_storage_name).ok_or_else(|| foreign_file_error(&root.path.join(&name)))?;
-            files.push((index, root, ListedStorage { slot, id, endings: APPEND_VEC_ENDINGS }));
+                name.to_str().and_then(parse_storage_name).ok_or_else(|| foreign_file_error(&dir.path.join(&name)))?;
+            files.push((index, dir, ListedStorage { slot, id, endings: APPEND_VEC_ENDINGS }));
             if files.len() as u64 > STORAGES_MAX {
-                return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.escaped()))
+                return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", dir.path.escaped()))
                     .with_hint("unpack one archive into one empty directory"));
             }
         }
     }
     let pool = start_pool(threads)?;
-    pool.install(|| files.par_iter().map(|(index, root, file)| require_storage(root, *index, file)).collect())
+    pool.install(|| files.par_iter().map(|(index, dir, file)| require_storage(dir, *index, file)).collect())
 }
 
-/// Numbers the directories. [`StorageFile::root`] is such a number.
-fn number_roots(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &StorageRoot)> + Clone> {
-    if roots.len() > usize::from(u16::MAX) {
-        let count = roots.len();
+/// Numbers the directories. [`StorageFile::dir_index`] is such a number.
+fn number_dirs(dirs: &[StorageDir]) -> Result<impl Iterator<Item = (u16, &StorageDir)> + Clone> {
+    if dirs.len() > usize::from(u16::MAX) {
+        let count = dirs.len();
         let max = u16::MAX;
         return Err(Error::usage(format!("there are {count} accounts paths; the maximum is {max}")));
     }
-    Ok((0..u16::MAX).zip(roots))
+    Ok((0..u16::MAX).zip(dirs))
 }
 
 /// A file that a storages list names, but that is in none of the directories.
@@ -157,21 +157,21 @@ impl fmt::Display for MissingFile {
     }
 }
 
-/// Looks up every storage of the list in the roots, on `threads` threads. Also returns the missing
+/// Looks up every storage of the list in the directories, on `threads` threads. Also returns the missing
 /// files.
 pub fn stat_listed(
     list: &[ListedStorage],
-    roots: &[StorageRoot],
+    dirs: &[StorageDir],
     threads: usize,
 ) -> Result<(Vec<StorageFile>, Vec<MissingFile>)> {
-    let roots = number_roots(roots)?;
+    let dirs = number_dirs(dirs)?;
     let find = |listed: &ListedStorage| {
         let ListedStorage { slot, id, endings } = *listed;
         let first_ending = endings.first().copied().unwrap_or_default();
         let mut storage = None;
         let mut missing = MissingFile { slot, id, ending: first_ending };
-        for (index, root) in roots.clone() {
-            match stat_storage(root, index, listed)? {
+        for (index, dir) in dirs.clone() {
+            match stat_storage(dir, index, listed)? {
                 StorageLookup::Found(_) if storage.is_some() => {
                     return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
                         .with_hint("pass only the accounts paths that the validator uses, each once"));
@@ -194,11 +194,11 @@ fn foreign_file_error(path: &Path) -> Error {
         .with_hint("move files that do not belong to the archive to another directory")
 }
 
-fn require_storage(root: &StorageRoot, index: u16, listed: &ListedStorage) -> Result<StorageFile> {
-    if let StorageLookup::Found(storage) = stat_storage(root, index, listed)? {
+fn require_storage(dir: &StorageDir, index: u16, listed: &ListedStorage) -> Result<StorageFile> {
+    if let StorageLookup::Found(storage) = stat_storage(dir, index, listed)? {
         return Ok(storage);
     }
-    let path = root.path.join(format!("{}.{}", listed.slot, listed.id));
+    let path = dir.path.join(format!("{}.{}", listed.slot, listed.id));
     Err(Error::failed(format!("{} vanished a moment ago", path.escaped()))
         .with_hint("another process is changing the directory: stop it, then run this again"))
 }
@@ -210,12 +210,12 @@ enum StorageLookup {
     Missing(&'static str),
 }
 
-fn stat_storage(root: &StorageRoot, index: u16, listed: &ListedStorage) -> Result<StorageLookup> {
+fn stat_storage(dir: &StorageDir, index: u16, listed: &ListedStorage) -> Result<StorageLookup> {
     let ListedStorage { slot, id, endings } = *listed;
     let is_split = endings != APPEND_VEC_ENDINGS;
     let mut stats = [None; 2];
     for (ending, stat) in endings.iter().zip(&mut stats) {
-        *stat = stat_file(root, &format!("{slot}.{id}{ending}"), is_split)?;
+        *stat = stat_file(dir, &format!("{slot}.{id}{ending}"), is_split)?;
         if stat.is_none() {
             return Ok(StorageLookup::Missing(ending));
         }
@@ -224,14 +224,14 @@ fn stat_storage(root: &StorageRoot, index: u16, listed: &ListedStorage) -> Resul
         return Ok(StorageLookup::Missing(""));
     };
     let kind = if is_split { StorageKind::Split { data } } else { StorageKind::AppendVec };
-    Ok(StorageLookup::Found(StorageFile { slot, id, root: index, file_bytes, modified_ns, kind }))
+    Ok(StorageLookup::Found(StorageFile { slot, id, dir_index: index, file_bytes, modified_ns, kind }))
 }
 
-fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<StorageFileStat>> {
-    let stat = match rustix::fs::statat(&root.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+fn stat_file(dir: &StorageDir, name: &str, is_split: bool) -> Result<Option<StorageFileStat>> {
+    let stat = match rustix::fs::statat(&dir.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(rustix::io::Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(Error::io("read", &root.path.join(name), &error.into())),
+        Err(error) => return Err(Error::io("read", &dir.path.join(name), &error.into())),
     };
     let file_bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
     let (bytes_max, shown_max) =
@@ -239,7 +239,7 @@ fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<St
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || file_bytes > bytes_max {
         return Err(Error::damaged(format!(
             "{} is not a storage, because it is not a regular file of at most {shown_max}",
-            root.path.join(name).escaped()
+            dir.path.join(name).escaped()
         )));
     }
     Ok(Some(StorageFileStat { file_bytes, modified_ns: modified_ns(stat.st_mtime, stat.st_mtime_nsec) }))

@@ -161,7 +161,7 @@ impl Download {
         let result = result.map_err(|error| match error.kind() {
             ErrorKind::Damaged => error,
             _ if is_slow.load(Relaxed) => self.too_slow_error(),
-            // The reader of the file gave up, and so canceled the download. Its own error explains more.
+            // The reader of the file gave up, and so cancelled the download. Its own error explains more.
             ErrorKind::Failed if self.file.is_cancelled() => Error::interrupted(),
             _ => error,
         });
@@ -267,7 +267,8 @@ impl Download {
 
     /// Returns the servers that sent wrong bytes.
     pub fn rejected_servers(&self) -> Vec<String> {
-        let is_wrong = |mirror: &&Mirror| mirror.drop_reason().is_some_and(|error| error.kind() == ErrorKind::Damaged);
+        let is_wrong =
+            |mirror: &&Mirror| mirror.exclusion_reason().is_some_and(|error| error.kind() == ErrorKind::Damaged);
         self.mirrors.iter().filter(is_wrong).map(Mirror::display_url).collect()
     }
 }

@@ -35,7 +35,7 @@ enum MirrorState {
     #[default]
     Unknown,
     Approved,
-    Dropped(Error),
+    Excluded(Error),
 }
 
 impl Mirror {
@@ -58,9 +58,9 @@ impl Mirror {
         matches!(*self.state.lock(), MirrorState::Approved)
     }
 
-    pub fn drop_reason(&self) -> Option<Error> {
+    pub fn exclusion_reason(&self) -> Option<Error> {
         match &*self.state.lock() {
-            MirrorState::Dropped(why) => Some(why.clone()),
+            MirrorState::Excluded(why) => Some(why.clone()),
             _ => None,
         }
     }
@@ -74,19 +74,19 @@ impl Mirror {
     }
 
     /// Stops using the server. The first reason is kept.
-    pub fn drop_for(&self, why: impl Into<Error>) {
+    pub fn exclude(&self, why: impl Into<Error>) {
         let mut state = self.state.lock();
-        if !matches!(*state, MirrorState::Dropped(_)) {
-            *state = MirrorState::Dropped(why.into());
+        if !matches!(*state, MirrorState::Excluded(_)) {
+            *state = MirrorState::Excluded(why.into());
         }
     }
 
-    /// Records a failed request. Returns true if the server may be asked again, and otherwise drops the
+    /// Records a failed request. Returns true if the server may be asked again, and otherwise excludes the
     /// server.
     pub fn record_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
         let may_retry = self.retries.record_failure(error, progress);
         if !may_retry {
-            self.drop_for(self.retries.explain(error.clone()));
+            self.exclude(self.retries.explain(error.clone()));
         }
         may_retry
     }
@@ -207,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_dropped_for_its_last_failure() {
+    fn a_server_is_excluded_for_its_last_failure() {
         let impatient = mirror(Duration::ZERO);
         assert!(!impatient.record_failure(&error(NetErrorKind::Timeout), &NoProgress));
-        assert!(impatient.drop_reason().is_some_and(|error| error.to_string().contains("useful bytes for 0 s")));
+        assert!(impatient.exclusion_reason().is_some_and(|error| error.to_string().contains("useful bytes for 0 s")));
         let approved = mirror(GIVE_UP_AFTER);
         approved.approve();
         assert!(!approved.record_failure(&error(NetErrorKind::Gone), &NoProgress), "asking again is useless");
-        assert!(approved.drop_reason().is_some());
+        assert!(approved.exclusion_reason().is_some());
     }
 }

@@ -162,7 +162,7 @@ impl RangedFetch<'_> {
             }
             let Some((server_index, mirror)) = self.choose_mirror(number, stopping) else {
                 let mirrors = &self.download.mirrors;
-                if mirrors.iter().all(|mirror| mirror.drop_reason().is_some()) {
+                if mirrors.iter().all(|mirror| mirror.exclusion_reason().is_some()) {
                     self.end(Err(self.no_servers_error()));
                 }
                 progress::wait(stopping, POLL_INTERVAL);
@@ -218,7 +218,7 @@ impl RangedFetch<'_> {
     }
 
     /// Compares a server's frame hashes with the hashes of the first server. Approves the server if they are
-    /// equal, and otherwise drops it.
+    /// equal, and otherwise excludes it.
     fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
         const DIFFERENT: &str = "not used: it has a different archive of the same name";
         let not_used = |why| NetError::bad_answer(&mirror.remote.url, why);
@@ -226,18 +226,18 @@ impl RangedFetch<'_> {
             Some(start) if self.length_bytes.saturating_sub(start) <= COMPARED_BYTES_MAX => start,
             _ => {
                 let why = "not used: without frame hashes (or with too many), its archive cannot be compared";
-                return mirror.drop_for(not_used(why));
+                return mirror.exclude(not_used(why));
             }
         };
         if mirror.remote.length_bytes != Some(self.length_bytes) || !mirror.remote.accepts_ranges {
-            return mirror.drop_for(not_used(DIFFERENT));
+            return mirror.exclude(not_used(DIFFERENT));
         }
         match self.sends_same_bytes(mirror, start, stopping) {
             Ok(true) => mirror.approve(),
             Ok(false) => {
                 let error = not_used(DIFFERENT);
                 self.progress.warn(&error.to_string());
-                mirror.drop_for(error);
+                mirror.exclude(error);
             }
             Err(error) if error.kind() == NetErrorKind::Interrupted => {}
             Err(error) => {
@@ -283,7 +283,7 @@ impl RangedFetch<'_> {
                 ErrorKind::Damaged => {
                     let error = error.with_place(mirror.display_url());
                     self.progress.warn(&format!("{error}: this server is no longer used"));
-                    mirror.drop_for(error);
+                    mirror.exclude(error);
                     return Ok(());
                 }
                 _ => {}
@@ -310,7 +310,7 @@ impl RangedFetch<'_> {
     /// the error.
     fn no_servers_error(&self) -> Error {
         let mirrors = self.download.mirrors.iter();
-        let errors: Vec<Error> = mirrors.filter_map(Mirror::drop_reason).collect();
+        let errors: Vec<Error> = mirrors.filter_map(Mirror::exclusion_reason).collect();
         let message = list_reasons("no server is left", errors.iter().map(ToString::to_string));
         let faults: Vec<_> = errors.iter().filter_map(DownloadFault::classify).collect();
         if faults.contains(&DownloadFault::Wrong) {

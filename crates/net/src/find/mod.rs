@@ -216,7 +216,7 @@ impl Serialize for FindReport {
 /// [`FindReport::require_candidate`].
 pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
     client.check_thread()?;
-    progress.stage(Stage::Asking, None);
+    progress.stage(Stage::AskingServers, None);
     let mut report =
         FindReport { assumed_restore_bytes_per_second: options.restore_bytes_per_second, ..Default::default() };
     let cluster = ask_cluster(client, options, &mut report.notes, progress)?;

@@ -25,7 +25,7 @@ use super::documents::{DocumentReader, Documents};
 use super::opened::{ArchiveContents, ArchivePass, OpenArchive};
 use super::source::PieceReader;
 use super::tail::{DataFrame, Tail};
-use super::visit::{EntryUse, ReadFault, Visitor};
+use super::visit::{EntryRole, ReadFault, Visitor};
 use super::walk::SeenFrame;
 
 pub fn read_by_index(
@@ -35,9 +35,9 @@ pub fn read_by_index(
     visitor: &dyn Visitor,
 ) -> Result<ArchiveContents> {
     let entries = tail.index.entries.iter();
-    let uses = entries.map(|entry| visitor.choose_use(entry)).collect::<Result<_>>()?;
+    let roles = entries.map(|entry| visitor.visit_entry(entry)).collect::<Result<_>>()?;
     let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
-    let reader = IndexReader { archive, pieces, tail, uses, pass, visitor };
+    let reader = IndexReader { archive, pieces, tail, roles, pass, visitor };
     let new_worker = || {
         let records = visitor.records().map(|records| records.new_worker());
         let decoder = FrameDecoder::new()?;
@@ -77,7 +77,7 @@ struct IndexReader<'a> {
     archive: &'a OpenArchive,
     pieces: PieceReader<'a>,
     tail: &'a Tail,
-    uses: Vec<EntryUse>,
+    roles: Vec<EntryRole>,
     pass: &'a ArchivePass<'a>,
     visitor: &'a dyn Visitor,
 }
@@ -121,8 +121,8 @@ impl IndexReader<'_> {
     }
 
     fn is_wanted(&self, span: &FrameSpan) -> bool {
-        let uses = self.uses.get(to_usize(span.first_entry)..first_entry_after(span, &self.tail.index.entries));
-        uses.is_some_and(|uses| uses.iter().any(EntryUse::is_wanted))
+        let roles = self.roles.get(to_usize(span.first_entry)..first_entry_after(span, &self.tail.index.entries));
+        roles.is_some_and(|roles| roles.iter().any(EntryRole::is_wanted))
     }
 
     fn read_item(&self, item: &FrameItem, buf: &mut Vec<u8>) -> Result<()> {
@@ -184,12 +184,12 @@ impl IndexReader<'_> {
         let entries = &self.tail.index.entries;
         let mut events = FrameEvents {
             entries,
-            uses: &self.uses,
+            roles: &self.roles,
             worker,
             sink: self.visitor.new_sink(),
             documents: DocumentReader::default(),
             next_entry: to_usize(span.first_entry),
-            entry_use: EntryUse::default(),
+            role: EntryRole::default(),
             to_next,
             consumer_error: None,
         };

@@ -238,14 +238,14 @@ impl<'a> Events<'a, '_> {
             TarEvent::Begin(entry) => {
                 let number = self.entries;
                 self.entries = number.saturating_add(1); // The parser refuses more entries than fit into a `u32`.
-                let entry_use = self.visitor.choose_use(&entry)?;
+                let role = self.visitor.visit_entry(&entry)?;
                 if let Some(batcher) = &mut self.batcher {
-                    batcher.begin(entry_use.storage);
+                    batcher.begin(role.storage);
                 }
-                if entry_use.is_document {
+                if role.is_document {
                     self.documents.begin(&entry)?;
                 }
-                self.sink_entry = entry_use.is_for_sink.then_some((number, entry));
+                self.sink_entry = role.is_for_sink.then_some((number, entry));
                 if let (Some(sink), Some(_)) = (&mut self.sink, self.sink_entry) {
                     sink.begin(number, &entry)?;
                 }

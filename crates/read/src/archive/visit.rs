@@ -1,7 +1,7 @@
 //! Interface between the two loops that read archives ([`in_order`](super::in_order) and `by_index`) and the
 //! code that uses the contents.
 //!
-//! A [`Visitor`] decides the use of each entry and handles faults. Its [`EntrySink`]s receive contents
+//! A [`Visitor`] decides the role of each entry and handles faults. Its [`EntrySink`]s receive contents
 //! as they are decoded. Its [`RecordVisitor`] receives the records of storages, on all workers.
 
 use slotpress_base::{Error, Result};
@@ -16,8 +16,9 @@ pub struct StorageRef {
     pub id: u32,
 }
 
+/// What is read of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EntryUse {
+pub struct EntryRole {
     /// Storage whose records are visited.
     pub storage: Option<StorageRef>,
     /// True for a document (version, status cache, bank file) that is to be parsed.
@@ -25,7 +26,7 @@ pub struct EntryUse {
     pub is_for_sink: bool,
 }
 
-impl EntryUse {
+impl EntryRole {
     pub fn is_wanted(&self) -> bool {
         self.storage.is_some() || self.is_document || self.is_for_sink
     }
@@ -73,11 +74,11 @@ impl ReadFault<'_> {
     }
 }
 
-/// Decides the use of entries and handles faults. All workers share it.
+/// Decides the roles of entries and handles faults. All workers share it.
 pub trait Visitor: Sync {
-    /// Called for every entry in the order of the archive, before its content. When an archive is read by its
+    /// Decides an entry's role. Called for every entry in the order of the archive, before its content. When an archive is read by its
     /// index, this is called for all entries before any content.
-    fn choose_use(&self, entry: &Entry) -> Result<EntryUse>;
+    fn visit_entry(&self, entry: &Entry) -> Result<EntryRole>;
 
     /// Called for every frame whose header is read, in any order. When an archive is read by its index, this is
     /// not called for skippable frames.

@@ -23,7 +23,7 @@ use slotpress_format::{
 use crate::archive::front;
 use crate::archive::walk::FrameStatistics;
 use crate::{
-    ArchiveContents, ArchiveInput, ArchivePass, ArchiveRules, EntryUse, Failures, OpenArchive, PairMember, Plan,
+    ArchiveContents, ArchiveInput, ArchivePass, ArchiveRules, EntryRole, Failures, OpenArchive, PairMember, Plan,
     PlanOptions, ReadFault, SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
@@ -279,15 +279,15 @@ struct Inspector<'a> {
 }
 
 impl Visitor for Inspector<'_> {
-    fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
-        self.rules.choose_use(entry)?;
+    fn visit_entry(&self, entry: &Entry) -> Result<EntryRole> {
+        self.rules.visit_entry(entry)?;
         let is_document = match entry.kind {
             EntryKind::Version | EntryKind::BankFile(_) => true,
             // With an index, the frames that hold the status cache are skipped to save time.
             EntryKind::StatusCache => !self.has_index,
             _ => false,
         };
-        Ok(EntryUse { is_document, ..EntryUse::default() })
+        Ok(EntryRole { is_document, ..EntryRole::default() })
     }
 
     fn observe_frame(&self, frame: SeenFrame) -> Result<()> {

@@ -11,7 +11,7 @@ use slotpress_base::io::RangeReader;
 use slotpress_base::{
     Error, EscapePath, IoContext, IoHint, Result, copy_at_most, prefix_mut, range_bytes, split_at_most, to_usize,
 };
-use slotpress_format::{StorageFile, StorageRoot, modified_ns};
+use slotpress_format::{StorageDir, StorageFile, modified_ns};
 
 /// Bytes read at a time, including obsolete records. They stay in a core's second-level cache.
 pub(super) const WINDOW_BYTES: usize = 256 * 1024;
@@ -26,10 +26,10 @@ pub(super) struct OpenStorage {
 }
 
 impl OpenStorage {
-    pub fn open(root: &StorageRoot, storage: &StorageFile, io_hint: IoHint) -> Result<Self> {
+    pub fn open(dir: &StorageDir, storage: &StorageFile, io_hint: IoHint) -> Result<Self> {
         let name = storage.file_name();
         let StorageFile { file_bytes, modified_ns, .. } = *storage;
-        Ok(Self { file: root.open_storage(&name)?, path: root.path.join(name), file_bytes, modified_ns, io_hint })
+        Ok(Self { file: dir.open_storage(&name)?, path: dir.path.join(name), file_bytes, modified_ns, io_hint })
     }
 
     /// Prepares for reading a range with [`read_at`](Self::read_at). When the result is dropped, pages of the
@@ -55,7 +55,7 @@ impl OpenStorage {
 
     fn read_error(&self, error: &std::io::Error) -> Error {
         match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => changed_error(&self.path),
+            std::io::ErrorKind::UnexpectedEof => changed_storage_error(&self.path),
             _ => Error::io("read", &self.path, error),
         }
     }
@@ -64,7 +64,7 @@ impl OpenStorage {
         let metadata = self.file.metadata().or_path("read", &self.path)?;
         let modified_ns = modified_ns(metadata.mtime(), metadata.mtime_nsec());
         let is_same = metadata.len() == self.file_bytes && modified_ns == self.modified_ns;
-        if is_same { Ok(()) } else { Err(changed_error(&self.path)) }
+        if is_same { Ok(()) } else { Err(changed_storage_error(&self.path)) }
     }
 
     /// Fills `buf` from the kept ranges, as if they were one contiguous file that is read at `offset`.
@@ -109,14 +109,14 @@ impl OpenStorage {
     }
 }
 
-pub(super) fn changed_error(path: &Path) -> Error {
+pub(super) fn changed_storage_error(path: &Path) -> Error {
     Error::failed(format!("{} changed while it was read", path.escaped()))
         .with_hint("something is writing to the ledger: stop it, and archive again")
 }
 
-pub(super) fn root_of<'a>(file: &StorageFile, roots: &'a [StorageRoot]) -> Result<&'a StorageRoot> {
-    let root = roots.get(usize::from(file.root));
-    root.ok_or_else(|| Error::failed(format!("{}: its directory is not in the plan", file.file_name())))
+pub(super) fn storage_dir_of<'a>(file: &StorageFile, storage_dirs: &'a [StorageDir]) -> Result<&'a StorageDir> {
+    let dir = storage_dirs.get(usize::from(file.dir_index));
+    dir.ok_or_else(|| Error::failed(format!("{}: its directory is not in the plan", file.file_name())))
 }
 
 #[cfg(test)]

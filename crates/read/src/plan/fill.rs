@@ -5,7 +5,7 @@ use slotpress_base::{IoHint, Result, copy_at_most, panic_point, split_at_most, t
 use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, StorageFile};
 
 use crate::Plan;
-use crate::plan::file::{OpenStorage, root_of};
+use crate::plan::file::{OpenStorage, storage_dir_of};
 use crate::plan::split::SplitStorage;
 use crate::plan::{PlannedFile, PlannedStorage};
 
@@ -50,7 +50,8 @@ impl Plan {
     pub fn is_storage_cold(&self, storage: &PlannedStorage, offset: u64, part_bytes: u64) -> bool {
         let StorageFile { file_bytes, .. } = storage.file;
         let range = offset.min(file_bytes)..offset.saturating_add(part_bytes).min(file_bytes);
-        let opened = root_of(&storage.file, &self.roots).and_then(|root| root.open_storage(&storage.file.file_name()));
+        let opened = storage_dir_of(&storage.file, &self.storage_dirs)
+            .and_then(|dir| dir.open_storage(&storage.file.file_name()));
         // If the file cannot be opened, reading it reports the error.
         opened.is_ok_and(|file| self.io_hint.is_cold(&file, &range, file_bytes))
     }
@@ -100,14 +101,14 @@ impl Plan {
     /// Reads part of a storage as it is archived, that is, as an append vec without obsolete
     /// records.
     pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let root = root_of(&storage.file, &self.roots)?;
+        let dir = storage_dir_of(&storage.file, &self.storage_dirs)?;
         let PlannedStorage { obsolete_list_offset, obsolete_count, .. } = *storage;
         if storage.file.is_split() {
             let obsolete = match &self.obsolete_accounts {
                 Some(lists) => lists.read_items(obsolete_list_offset, obsolete_count, true)?,
                 None => Vec::new(),
             };
-            let opened = SplitStorage::open(root, &storage.file, self.io_hint)?;
+            let opened = SplitStorage::open(dir, &storage.file, self.io_hint)?;
             return opened.read(self.checkpoints_of(storage), &obsolete, offset, buf);
         }
         // Padding after the last record may not be in the file.
@@ -115,7 +116,7 @@ impl Plan {
         let part_bytes = stored_bytes.saturating_sub(offset).min(buf.len() as u64);
         let (buf, padding) = buf.split_at_mut(to_usize(part_bytes));
         padding.fill(0);
-        let opened = OpenStorage::open(root, &storage.file, self.io_hint)?;
+        let opened = OpenStorage::open(dir, &storage.file, self.io_hint)?;
         match &self.obsolete_accounts {
             Some(lists) if obsolete_count > 0 => {
                 let kept = lists.read_kept_ranges(obsolete_list_offset, obsolete_count, opened.file_bytes);

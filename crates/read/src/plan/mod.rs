@@ -22,12 +22,12 @@ use slotpress_base::{
 };
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{
-    BankFile, BankSnapshot, ENTRIES_MAX, Entry, EntryKind, ObsoleteLists, StorageFile, StorageRoot, modified_ns,
+    BankFile, BankSnapshot, ENTRIES_MAX, Entry, EntryKind, ObsoleteLists, StorageDir, StorageFile, modified_ns,
     read_bank_file,
 };
 pub use storage_length::StorageFault;
 
-use crate::plan::file::root_of;
+use crate::plan::file::storage_dir_of;
 use crate::plan::split::SplitStorage;
 use crate::plan::storage_length::{Checkpoint, OnFault, StorageLength, read_obsolete, storage_length};
 
@@ -68,7 +68,7 @@ pub struct Plan {
     pub files: Vec<PlannedFile>,
     /// The entries after them: storages, ordered by (slot, id).
     pub storages: Vec<PlannedStorage>,
-    pub roots: Vec<StorageRoot>,
+    pub storage_dirs: Vec<StorageDir>,
     pub obsolete_accounts: Option<ObsoleteLists>,
     /// Positions in split storages from which they can be read, in the order of the storages.
     checkpoints: Vec<Checkpoint>,
@@ -111,7 +111,7 @@ impl Plan {
         progress: &dyn Progress,
         on_fault: &mut OnFault<'_>,
     ) -> Result<Self> {
-        let BankSnapshot { slot, storages, roots, obsolete_accounts, .. } = &snapshot;
+        let BankSnapshot { slot, storages, storage_dirs, obsolete_accounts, .. } = &snapshot;
         if let Some(base) = options.base_slot.filter(|base| *base >= *slot) {
             let message = format!("the base slot {base} is not below the bank snapshot's slot {slot}");
             return Err(Error::usage(message)
@@ -131,7 +131,8 @@ impl Plan {
         // Agave 4.4 and later write no storage map. Then the lengths follow from file sizes and
         // obsolete records, and for a ledger, the storages list says which files must exist.
         let has_map = bank.storage_count > 0;
-        let lengths = LengthReader { lists: lists.as_ref(), roots, has_map, io_policy: &options.io_policy, progress };
+        let lengths =
+            LengthReader { lists: lists.as_ref(), storage_dirs, has_map, io_policy: &options.io_policy, progress };
         let planned = plan_storages(&unplanned, lengths.read_all(&unplanned, options.threads)?, on_fault)?;
         if planned.storages.last().is_some_and(|storage| storage.file.slot > u64::from(u32::MAX)) {
             progress.warn("slots of 2^32 and above: Firedancer cannot load this archive");
@@ -144,7 +145,7 @@ impl Plan {
                 .with_hint("recompress the archives that the validator writes: the validator merges small storages"));
         }
         let io_hint = options.io_policy.io_hint;
-        Ok(Self { bank, files, roots: snapshot.roots, obsolete_accounts: lists, io_hint, ..planned })
+        Ok(Self { bank, files, storage_dirs: snapshot.storage_dirs, obsolete_accounts: lists, io_hint, ..planned })
     }
 
     pub(super) fn checkpoints_of(&self, storage: &PlannedStorage) -> &[Checkpoint] {
@@ -215,7 +216,7 @@ fn read_bank(
 
 struct LengthReader<'a> {
     lists: Option<&'a ObsoleteLists>,
-    roots: &'a [StorageRoot],
+    storage_dirs: &'a [StorageDir],
     has_map: bool,
     io_policy: &'a IoPolicy,
     progress: &'a dyn Progress,
@@ -236,10 +237,10 @@ impl LengthReader<'_> {
     fn read(&self, storage: &UnplannedStorage<'_>, window: &mut Vec<u8>) -> Result<Result<StorageLength>> {
         let UnplannedStorage { file, map_bytes, .. } = *storage;
         let obsolete = storage.obsolete.unwrap_or_default();
-        let root = root_of(file, self.roots)?;
+        let dir = storage_dir_of(file, self.storage_dirs)?;
         if !file.is_split() {
             let length = storage_length(file, &obsolete, map_bytes, self.has_map);
-            return Ok(length.map_err(|error| error.with_place(root.path.join(file.file_name()).escaped())));
+            return Ok(length.map_err(|error| error.with_place(dir.path.join(file.file_name()).escaped())));
         }
         let items = match self.lists {
             Some(lists) => lists.read_items(obsolete.list_offset, obsolete.count, true)?,
@@ -251,7 +252,7 @@ impl LengthReader<'_> {
             self.progress.advance(bytes, 0);
             Ok(())
         };
-        let opened = SplitStorage::open(root, file, self.io_policy.io_hint)?;
+        let opened = SplitStorage::open(dir, file, self.io_policy.io_hint)?;
         match opened.scan(&items, window, on_read) {
             Err(error) if error.kind() != ErrorKind::Damaged => Err(error),
             length => Ok(length),

@@ -8,11 +8,11 @@ use slotpress_base::quantity::count_of;
 use slotpress_base::{Error, IoHint, Result, copy_at_most, range_bytes, saturating_add_to, split_at_most, to_usize};
 use slotpress_format::{
     AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaRange, MetaWalk, ObsoleteItem,
-    RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitFile, StorageFile, StorageFileStat, StorageKind, StorageRoot,
+    RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitFile, StorageDir, StorageFile, StorageFileStat, StorageKind,
     check_data_header, check_uids,
 };
 
-use crate::plan::file::{OpenStorage, WINDOW_BYTES, changed_error};
+use crate::plan::file::{OpenStorage, WINDOW_BYTES, changed_storage_error};
 use crate::plan::storage_length::{Checkpoint, ObsoleteEntries, StorageLength};
 
 /// Distance between checkpoints in an entry, unless an account is longer. Reading for a frame starts
@@ -31,13 +31,13 @@ pub(super) struct SplitStorage {
 }
 
 impl SplitStorage {
-    pub fn open(root: &StorageRoot, storage: &StorageFile, io_hint: IoHint) -> Result<Self> {
-        let meta = OpenStorage::open(root, storage, io_hint)?;
+    pub fn open(dir: &StorageDir, storage: &StorageFile, io_hint: IoHint) -> Result<Self> {
+        let meta = OpenStorage::open(dir, storage, io_hint)?;
         let StorageKind::Split { data: Some(data) } = storage.kind else { return Ok(Self { meta, data: None }) };
         let StorageFileStat { file_bytes, modified_ns } = data;
         let name = storage.data_file_name();
-        let file = root.open_storage(&name)?;
-        let data = OpenStorage { file, path: root.path.join(name), file_bytes, modified_ns, io_hint };
+        let file = dir.open_storage(&name)?;
+        let data = OpenStorage { file, path: dir.path.join(name), file_bytes, modified_ns, io_hint };
         Ok(Self { meta, data: Some(data) })
     }
 
@@ -118,7 +118,8 @@ impl SplitStorage {
             let mut walk = MetaWalk::new(range, &mut window, &mut read);
             let mut record_offset = start.entry_offset;
             while record_offset < end {
-                let entry = walk.next_entry().map_err(add_meta_path)?.ok_or_else(|| changed_error(&meta.path))?;
+                let entry =
+                    walk.next_entry().map_err(add_meta_path)?.ok_or_else(|| changed_storage_error(&meta.path))?;
                 if obsolete.is_next(entry.offset, entry.data_len).map_err(add_meta_path)? {
                     continue;
                 }

@@ -105,14 +105,14 @@ fn write_storage(dir: &Path, fixture: &SplitFixture, has_data: bool) -> StorageF
         StorageFileStat { file_bytes, modified_ns }
     });
     let kind = StorageKind::Split { data };
-    StorageFile { slot: 7, id: 9, root: 0, file_bytes, modified_ns: meta_modified_ns, kind }
+    StorageFile { slot: 7, id: 9, dir_index: 0, file_bytes, modified_ns: meta_modified_ns, kind }
 }
 
 /// Scans and reads a whole storage; returns the bytes of its archive entry.
 fn read_whole(dir: &Path, fixture: &SplitFixture, has_data: bool) -> Result<(Vec<u8>, StorageLength)> {
     let storage = write_storage(dir, fixture, has_data);
-    let root = StorageRoot::open(dir.to_path_buf()).expect("opened");
-    let opened = SplitStorage::open(&root, &storage, IoHint::Gentle)?;
+    let storage_dir = StorageDir::open(dir.to_path_buf()).expect("opened");
+    let opened = SplitStorage::open(&storage_dir, &storage, IoHint::Gentle)?;
     let scanned = opened.scan(&fixture.obsolete, &mut Vec::new(), &mut |_| Ok(()))?;
     // Damaged files must not exhaust memory: an entry is at most twice as long as both files.
     assert!(scanned.content_bytes <= (fixture.meta.len() + fixture.data.len()) as u64 * 2, "bounded by the files");
@@ -138,8 +138,8 @@ proptest! {
         prop_assert!(scanned.checkpoints.len() as u64 <= scanned.content_bytes / CHECKPOINT_BYTES);
 
         let storage = write_storage(dir.path(), &fixture, has_data);
-        let root = StorageRoot::open(dir.path().to_path_buf()).expect("opened");
-        let opened = SplitStorage::open(&root, &storage, IoHint::None).expect("opened");
+        let storage_dir = StorageDir::open(dir.path().to_path_buf()).expect("opened");
+        let opened = SplitStorage::open(&storage_dir, &storage, IoHint::None).expect("opened");
         for (from, length) in pieces {
             let from = from.index(whole.len() + 1);
             let length = length.index(whole.len() - from + 1);
@@ -273,8 +273,8 @@ fn a_file_that_changed_after_planning_is_not_called_damaged() {
     for extension in ["meta", "data"] {
         let dir = tempfile::tempdir().expect("a directory");
         let storage = write_storage(dir.path(), &fixture, true);
-        let root = StorageRoot::open(dir.path().to_path_buf()).expect("opened");
-        let opened = SplitStorage::open(&root, &storage, IoHint::Gentle).expect("opened");
+        let storage_dir = StorageDir::open(dir.path().to_path_buf()).expect("opened");
+        let opened = SplitStorage::open(&storage_dir, &storage, IoHint::Gentle).expect("opened");
         let mut buf = vec![0; fixture.entry.len()];
         opened.read(&[], &[], 0, &mut buf).expect("unchanged");
         assert!(buf == fixture.entry);

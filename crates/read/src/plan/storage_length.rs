@@ -162,7 +162,8 @@ mod tests {
     use super::*;
 
     fn length(file_bytes: u64, cut_bytes: u64, map_bytes: Option<u64>) -> Result<(u64, bool)> {
-        let file = StorageFile { slot: 1, id: 1, root: 0, file_bytes, modified_ns: 0, kind: StorageKind::AppendVec };
+        let file =
+            StorageFile { slot: 1, id: 1, dir_index: 0, file_bytes, modified_ns: 0, kind: StorageKind::AppendVec };
         let obsolete = ObsoleteSummary { count: u64::from(cut_bytes > 0), cut_bytes, ..ObsoleteSummary::default() };
         storage_length(&file, &obsolete, map_bytes, true).map(|length| (length.content_bytes, length.is_whole))
     }
@@ -194,7 +195,7 @@ mod tests {
             (400, 400, (0, 0)),
         ] {
             let kind = StorageKind::AppendVec;
-            let file = StorageFile { slot: 1, id: 1, root: 0, file_bytes, modified_ns: 0, kind };
+            let file = StorageFile { slot: 1, id: 1, dir_index: 0, file_bytes, modified_ns: 0, kind };
             let obsolete = ObsoleteSummary { count: u64::from(cut_bytes > 0), cut_bytes, ..ObsoleteSummary::default() };
             let length = storage_length(&file, &obsolete, None, false).expect("a length");
             assert_eq!((length.content_bytes, length.padding_bytes), expected, "{file_bytes} without {cut_bytes}");

@@ -15,7 +15,7 @@ use super::entries::EntryChecker;
 use super::failures::{FailurePlace, Failures, FailuresAt};
 use super::rule::{Check, Rule};
 use crate::archive::front::was_recompressed_from_firedancer;
-use crate::{AccountsPass, ArchiveContents, EntryUse, OpenArchive, ReadFault, RecordVisitor, SeenFrame, Visitor};
+use crate::{AccountsPass, ArchiveContents, EntryRole, OpenArchive, ReadFault, RecordVisitor, SeenFrame, Visitor};
 
 /// Slots of all storages that were seen in the archives of a state.
 pub type SeenSlots = Mutex<HashSet<u64>>;
@@ -170,16 +170,16 @@ impl<'a> ArchiveRules<'a> {
 }
 
 impl Visitor for ArchiveRules<'_> {
-    fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
+    fn visit_entry(&self, entry: &Entry) -> Result<EntryRole> {
         self.entries.lock().judge_entry(entry, &mut self.seen_slots.lock(), self.failures)?;
         let is_for_sink = self.has_sink;
         let EntryKind::Storage { slot, id } = entry.kind else {
-            return Ok(EntryUse { is_document: true, is_for_sink, storage: None });
+            return Ok(EntryRole { is_document: true, is_for_sink, storage: None });
         };
         // An empty storage has no number: `recompress` leaves it out.
         let records = if entry.content_bytes > 0 { self.records } else { None };
         let storage = records.map(|records| records.state.add_storage(slot, id));
-        Ok(EntryUse { is_document: false, is_for_sink, storage })
+        Ok(EntryRole { is_document: false, is_for_sink, storage })
     }
 
     fn observe_frame(&self, frame: SeenFrame) -> Result<()> {

@@ -9,7 +9,7 @@ use slotpress_base::{
 use slotpress_format::{Entry, EntryKind, RecordWalker, StorageFile};
 
 use crate::plan::PlannedStorage;
-use crate::{ArchivePass, EntryUse, OpenArchive, Plan, ReadFault, RecordVisitor, StorageRef, Visitor};
+use crate::{ArchivePass, EntryRole, OpenArchive, Plan, ReadFault, RecordVisitor, StorageRef, Visitor};
 
 /// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is the number
 /// of the archive's first storage that is not empty. Reports lost records to `records`, and ignores all other
@@ -34,14 +34,14 @@ struct StorageVisitor<'a> {
 }
 
 impl Visitor for StorageVisitor<'_> {
-    fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
-        let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryUse::default()) };
+    fn visit_entry(&self, entry: &Entry) -> Result<EntryRole> {
+        let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryRole::default()) };
         if entry.content_bytes == 0 {
-            return Ok(EntryUse::default());
+            return Ok(EntryRole::default());
         }
         let storage = StorageRef { number: self.next_storage.fetch_add(1, Relaxed), slot, id };
         let is_wanted = self.wanted.is_none_or(|wanted| wanted.contains(&storage.number));
-        Ok(EntryUse { storage: is_wanted.then_some(storage), ..EntryUse::default() })
+        Ok(EntryRole { storage: is_wanted.then_some(storage), ..EntryRole::default() })
     }
 
     fn handle_fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {

@@ -112,7 +112,7 @@ fn plan_storages(
     // name it.
     let reported = snapshot.missing.iter();
     let mut missing_slots: HashSet<u64> = reported.map(|missing| missing.slot).collect();
-    let mut expected = format!("a file in {}, as the bank file says", snapshot.describe_roots());
+    let mut expected = format!("a file in {}, as the bank file says", snapshot.describe_storage_dirs());
     if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
         expected += "; or the base slot, if this is an incremental archive";
     }
@@ -134,7 +134,7 @@ const MISSING_MAX: usize = 5_000_000;
 fn judge_storages_list(snapshot: &BankSnapshot, failures: &Failures) -> Result<()> {
     snapshot.missing.iter().try_for_each(|missing| {
         let file = if missing.ending.is_empty() { "a file".to_string() } else { missing.to_string() };
-        let expected = format!("{file} in {}, as the storages list says", snapshot.describe_roots());
+        let expected = format!("{file} in {}, as the storages list says", snapshot.describe_storage_dirs());
         add_missing(missing.slot, u64::from(missing.id), expected, failures)
     })
 }

@@ -75,7 +75,7 @@ fn read_state(state: &SynthState) -> ReadState {
             let file_bytes = fs::metadata(path(slot, id)).ok()?.len();
             let id = id as u32;
             let kind = StorageKind::AppendVec;
-            Some(StorageFile { slot, id, root: 0, file_bytes, modified_ns: 0, kind })
+            Some(StorageFile { slot, id, dir_index: 0, file_bytes, modified_ns: 0, kind })
         },
         &mut |summary| {
             summaries.insert((summary.slot, summary.id), summary);

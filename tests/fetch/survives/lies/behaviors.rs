@@ -222,7 +222,7 @@ pub fn silent_at_first(state: &ServerState, request: &Request, stream: &mut TcpS
 }
 
 /// Sends a different archive of the same name once four requests have been answered.
-pub fn published_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
+pub fn replaced(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Connection> {
     match state.get_count.load(Relaxed) {
         0..4 => send_file(request, stream, &state.archive.original, ETAG),
         _ => send_file(request, stream, &state.archive.other, "\"new\""),
@@ -230,7 +230,7 @@ pub fn published_again(state: &ServerState, request: &Request, stream: &mut TcpS
 }
 
 /// Alternates between two archives from request to request.
-pub fn published_again_and_again(
+pub fn replaced_again_and_again(
     state: &ServerState,
     request: &Request,
     stream: &mut TcpStream,

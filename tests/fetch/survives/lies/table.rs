@@ -202,56 +202,56 @@ pub const LIES: &[Lie] = &[
         ..PLAIN
     },
     Lie {
-        name: "published again",
+        name: "replaced",
         description: "a different archive of the same name after four requests",
         flags: &["--streams", "2"],
-        runs: &[expect_run(&[published_again], 0, Other)],
+        runs: &[expect_run(&[replaced], 0, Other)],
         ..PLAIN
     },
     Lie {
-        name: "published again, a mirror has it",
+        name: "replaced, a mirror has it",
         description: "the same, and a mirror that still has the first",
         flags: &["--streams", "2"],
-        runs: &[expect_run(&[published_again, honest], 0, Original)],
+        runs: &[expect_run(&[replaced, honest], 0, Original)],
         ..PLAIN
     },
     Lie {
-        name: "published again, one frame",
+        name: "replaced, one frame",
         description: "the same, without frame hashes",
         archive: Single,
         flags: &["--streams", "2"],
-        runs: &[expect_run(&[published_again], 0, Other)],
+        runs: &[expect_run(&[replaced], 0, Other)],
         ..PLAIN
     },
     Lie {
-        name: "published again, bootstrap",
+        name: "replaced, bootstrap",
         description: "the same, with frame hashes",
         command: "bootstrap",
         flags: &["--no-incremental", "--streams", "2"],
-        runs: &[expect_run(&[published_again], 0, Other)],
+        runs: &[expect_run(&[replaced], 0, Other)],
         ..PLAIN
     },
     Lie {
-        name: "published again, bootstrap, one frame",
+        name: "replaced, bootstrap, one frame",
         description: "the same, without frame hashes",
         archive: Single,
         command: "bootstrap",
         flags: &["--no-incremental", "--streams", "2"],
-        runs: &[expect_run(&[published_again], 0, Other)],
+        runs: &[expect_run(&[replaced], 0, Other)],
         ..PLAIN
     },
     Lie {
-        name: "published again, bootstrap, a mirror has it",
+        name: "replaced, bootstrap, a mirror has it",
         description: "the same, and a mirror that still has the first",
         command: "bootstrap",
         flags: &["--no-incremental", "--streams", "2"],
-        runs: &[expect_run(&[published_again, honest], 0, Original)],
+        runs: &[expect_run(&[replaced, honest], 0, Original)],
         ..PLAIN
     },
     Lie {
-        name: "published again and again",
+        name: "replaced again and again",
         description: "a different archive at each request",
-        runs: &[expect_run(&[published_again_and_again], 4, Nothing), expect_run(&[honest], 0, Original)],
+        runs: &[expect_run(&[replaced_again_and_again], 4, Nothing), expect_run(&[honest], 0, Original)],
         ..PLAIN
     },
     Lie {

@@ -49,7 +49,7 @@ impl PartialFile {
                 return Err(io::Error::other(error.to_string()));
             }
             if state.is_cancelled {
-                return Err(io::Error::other("the download was canceled"));
+                return Err(io::Error::other("the download was cancelled"));
             }
             state.waiting_readers = state.waiting_readers.saturating_add(counted_readers);
             if state.waiting_readers > 0 {

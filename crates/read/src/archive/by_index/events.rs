@@ -6,7 +6,7 @@ use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, NoSink, RecordWalker, TarEvent};
 
 use crate::archive::documents::DocumentReader;
-use crate::{EntrySink, EntryUse, FrameDecoder, RecordWorker};
+use crate::{EntryRole, EntrySink, FrameDecoder, RecordWorker};
 
 /// State of an entry that continues in the next frame. If a frame is lost, no state is sent, and the rest of
 /// its last entry is lost too.
@@ -28,12 +28,12 @@ pub(super) struct DecodeWorker<'r> {
 
 pub(super) struct FrameEvents<'a, 'w, 'r> {
     pub entries: &'a [Entry],
-    pub uses: &'a [EntryUse],
+    pub roles: &'a [EntryRole],
     pub worker: &'w mut DecodeWorker<'r>,
     pub sink: Option<Box<dyn EntrySink + 'a>>,
     pub documents: DocumentReader,
     pub next_entry: usize,
-    pub entry_use: EntryUse,
+    pub role: EntryRole,
     pub to_next: Option<Sender<UnfinishedEntry>>,
     /// An error of the sink, or of starting a document's thread, as opposed to a contradiction of the index.
     pub consumer_error: Option<Error>,
@@ -41,12 +41,12 @@ pub(super) struct FrameEvents<'a, 'w, 'r> {
 
 impl<'a> FrameEvents<'a, '_, '_> {
     fn wanted_sink(&mut self) -> Option<&mut Box<dyn EntrySink + 'a>> {
-        if self.entry_use.is_for_sink { self.sink.as_mut() } else { None }
+        if self.role.is_for_sink { self.sink.as_mut() } else { None }
     }
 
     fn enter(&mut self, entry: &Entry) -> Result<()> {
         let number = self.next_entry;
-        self.entry_use = self.uses.get(number).copied().unwrap_or_default();
+        self.role = self.roles.get(number).copied().unwrap_or_default();
         self.next_entry = number.saturating_add(1);
         match self.wanted_sink() {
             // An index cannot hold more entries than a `u32` can count.
@@ -57,13 +57,13 @@ impl<'a> FrameEvents<'a, '_, '_> {
 
     pub fn resume(&mut self, entry: &Entry, unfinished: Option<UnfinishedEntry>) -> Result<()> {
         self.enter(entry)?;
-        match (unfinished, self.entry_use.storage, &mut self.worker.records) {
+        match (unfinished, self.role.storage, &mut self.worker.records) {
             (Some(UnfinishedEntry::Records(walker)), Some(storage), Some(records)) => {
                 self.worker.walker = *walker;
                 records.begin(storage);
             }
             (unfinished, ..) => {
-                self.entry_use.storage = None;
+                self.role.storage = None;
                 if let Some(UnfinishedEntry::Document(documents)) = unfinished {
                     self.documents = *documents;
                 }
@@ -87,11 +87,11 @@ impl<'a> FrameEvents<'a, '_, '_> {
 
     fn begin(&mut self, entry: &Entry) -> Result<()> {
         self.enter(entry)?;
-        if let (Some(storage), Some(records)) = (self.entry_use.storage, &mut self.worker.records) {
+        if let (Some(storage), Some(records)) = (self.role.storage, &mut self.worker.records) {
             records.begin(storage);
             self.worker.walker.restart();
         }
-        if self.entry_use.is_document {
+        if self.role.is_document {
             self.documents.begin(entry)?;
         }
         Ok(())
@@ -101,13 +101,13 @@ impl<'a> FrameEvents<'a, '_, '_> {
         let entry = self.entries.get(self.next_entry.saturating_sub(1));
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let is_unfinished = entry.is_some_and(|entry| end < entry.content_bytes);
-        let mut records = if self.entry_use.storage.is_some() { self.worker.records.as_mut() } else { None };
+        let mut records = if self.role.storage.is_some() { self.worker.records.as_mut() } else { None };
         let walker = &mut self.worker.walker;
         // The worker of the next frame may be waiting for the walker. Walking over record headers takes little
         // time, so it is done first, and the records are visited after the walker has been sent.
         let to_next = if is_unfinished && records.is_some() { self.to_next.take() } else { None };
         let mut next = to_next.map(|to_next| (to_next, walker.clone()));
-        let mut sink = if self.entry_use.is_for_sink { self.sink.as_mut() } else { None };
+        let mut sink = if self.role.is_for_sink { self.sink.as_mut() } else { None };
         for piece in bytes.chunks(CONTENT_PIECE_BYTES) {
             if let Some(sink) = &mut sink {
                 sink.write(offset_bytes, piece)?;
@@ -133,10 +133,10 @@ impl<'a> FrameEvents<'a, '_, '_> {
             sink.end(entry)?;
         }
         self.documents.end();
-        if let (Some(_), Some(records)) = (self.entry_use.storage, &mut self.worker.records) {
+        if let (Some(_), Some(records)) = (self.role.storage, &mut self.worker.records) {
             self.worker.walker.finish(records.as_mut());
         }
-        self.entry_use = EntryUse::default();
+        self.role = EntryRole::default();
         Ok(())
     }
 
