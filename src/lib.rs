@@ -22,11 +22,14 @@
 //! | `levels` | measures levels and codecs | `levels` |
 //! | `export` | exports accounts as Parquet or CSV | `export` |
 //!
-//! Three types describe the input of a job. A path converts into each of them:
+//! A path converts into the type of a job's input:
 //!
-//! - [`ArchiveInput`]: an archive in a file or on a server. Jobs may read it more than once.
-//! - [`LocalArchive`]: an archive in a file or a stream. `restore` and `recompress` read it once.
-//! - [`Snapshot`]: an archive, a full archive with an incremental one, or a ledger.
+//! | input | what it is | jobs |
+//! |---|---|---|
+//! | [`ArchiveInput`] | an archive in a file or on a server, may be read twice | `inspect`, base of `rebase` |
+//! | [`LocalArchive`] | an archive in a file or a stream, read once | `restore`, `recompress` |
+//! | [`Snapshot`] | an archive, a pair of archives, or a ledger | `verify`, `rebase`, `accounts`, `export` |
+//! | [`LedgerPaths`] | a ledger; for `levels`, also an archive | `archive`, `inspect`, `levels` |
 //!
 //! If a job writes an archive or tables, its options contain the input, and its second argument is the
 //! output. Callbacks are last arguments.

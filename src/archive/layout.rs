@@ -10,7 +10,7 @@
 use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::quantity::count_of;
 use slotpress_base::{Progress, Result};
-use slotpress_format::{BLOCK_BYTES, Entry, EntryParser, TarEvent};
+use slotpress_format::{BLOCK_LEN, Entry, EntryParser, TarEvent};
 
 use crate::archive::cluster::{Clusterer, RecordPosition, STORAGE_START};
 
@@ -37,7 +37,7 @@ impl CarriedPosition {
     /// Finds the position without the previous frame: searches the frame's bytes for records.
     #[cfg(feature = "levels")]
     pub fn find(entry: Entry, offset_bytes: u64, tar: &[u8]) -> Self {
-        let offset = offset_bytes.saturating_sub(BLOCK_BYTES);
+        let offset = offset_bytes.saturating_sub(BLOCK_LEN as u64);
         let content_bytes = usize::try_from(entry.content_bytes.saturating_sub(offset)).unwrap_or(tar.len());
         let content = &tar[..content_bytes.min(tar.len())];
         let position = if entry.is_storage() {
@@ -137,7 +137,7 @@ impl FrameClusterer {
             }
             // Sends the position before copying, since the worker of the next frame may be waiting
             // for it.
-            let offset_bytes = BLOCK_BYTES + offset + (tar.len() - start) as u64;
+            let offset_bytes = BLOCK_LEN as u64 + offset + (tar.len() - start) as u64;
             if let Some(next_tx) = &link.next_tx
                 && offset_bytes < entry.tar_bytes()
             {

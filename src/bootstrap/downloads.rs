@@ -1,6 +1,6 @@
 //! The [`World`] of the program: asks sources and trusted servers, and fetches archives into a directory.
 //!
-//! `slotpress_net::retries` repeats requests to a server that fails for a moment. [`next`](super::next)
+//! `slotpress_net::retries` retries requests to a server that fails for a moment. [`next`](super::next)
 //! decides what follows other failures.
 
 use std::collections::BTreeSet;

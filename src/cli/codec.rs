@@ -13,7 +13,7 @@ use super::values::{self, Choice};
 
 #[derive(Clone, Debug, Args)]
 pub struct ZstdArgs {
-    /// zstd level: 1 to 22, or negative for faster and larger [default: 1]
+    /// zstd level: 1 to 22; negative levels are faster, and compress less [default: 1]
     ///
     /// `slotpress levels` helps to choose.
     #[arg(long, alias = "level", value_name = "N", value_parser = values::parse_zstd_level, allow_negative_numbers = true)]
@@ -84,9 +84,7 @@ impl EncodingArgs {
         let codec = Codec::new(format).layout(self.zstd.layout);
         if let Some(words) = describe_readers(codec.compression()) {
             ui.warn(&match codec.format {
-                ArchiveFormat::None => {
-                    format!("a plain .tar: {words}, and `restore` needs it recompressed")
-                }
+                ArchiveFormat::None => format!("a plain .tar: {words}; recompress it before you restore it"),
                 _ => format!(".tar.lz4: {words}"),
             });
         }

@@ -134,7 +134,7 @@ pub fn unusable_line(archive: &ListedArchive, fault: &FileFault, now: SystemTime
     let age = values::show_age(archive.age(now));
     let place = if archive.is_remote { "remote/" } else { "" };
     let name = &archive.name;
-    format!("{place}{name}\n    {size}, here for {age}, not usable: {fault}")
+    format!("{place}{name}\n    {size}, modified {age} ago, not usable: {fault}")
 }
 
 pub fn print_partial(partial: &Partial, ui: &Ui) {
@@ -231,7 +231,7 @@ fn describe_archive(archive: &ListedArchive, catalog: &Catalog, fields: &Archive
     text += if archive.size_bytes == 0 { "size not known" } else { "{size_bytes}" };
     text += if catalog.age_of(archive, now).is_some() { ", {age_seconds} old" } else { ", age unknown" };
     if archive.modified_ns > 0 {
-        text += &format!(", here for {}", values::show_age(archive.age(now)));
+        text += &format!(", modified {} ago", values::show_age(archive.age(now)));
     }
     text += "[, {slots_behind} ({seconds_behind}) behind the newest]";
     if archive.is_remote {

@@ -77,7 +77,7 @@ struct ScreenArgs {
     /// Print more details, such as the plan
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
-    /// `none` shows no progress [default: a bar on a terminal, elsewhere a line every 10 seconds]
+    /// How to show progress; `none` hides it [default: a bar on a terminal, elsewhere a line every 10 seconds]
     #[arg(long, env, global = true, value_name = "MODE", value_parser = ["none"])]
     progress: Option<String>,
 }
@@ -124,7 +124,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let variables = std::env::vars_os().map(|(name, _)| name);
     for name in environment::find_unknown_variables(&build_command(), variables) {
         let name = escape(&name);
-        ui.warn(&format!("{name} is set, but slotpress ignores it, because no flag has that variable"));
+        ui.warn(&format!("ignoring {name}: no flag reads this variable"));
     }
     match catch_panic(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -246,5 +246,22 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         super::build_command().debug_assert();
+    }
+
+    #[test]
+    fn every_rare_heading_and_flag_exists() {
+        let program = super::build_command();
+        let commands = || program.get_subcommands().flat_map(|command| command.get_subcommands().chain([command]));
+        for heading in super::RARE_HEADINGS {
+            let has_heading = |arg: &clap::Arg| arg.get_help_heading() == Some(heading);
+            assert!(
+                program.get_arguments().chain(commands().flat_map(|c| c.get_arguments())).any(has_heading),
+                "{heading}"
+            );
+        }
+        for flag in super::RARE_FLAGS {
+            let has_flag = |command: &clap::Command| command.get_arguments().any(|arg| arg.get_long() == Some(flag));
+            assert!(commands().any(has_flag), "--{flag}");
+        }
     }
 }

@@ -81,7 +81,7 @@ impl PruneArgs {
 struct Decision<'a> {
     archive: &'a ListedArchive,
     should_remove: bool,
-    kept_because: Option<KeepReason>,
+    keep_reason: Option<KeepReason>,
     fault: Option<&'a FileFault>,
     /// Line to print if the archive stays.
     kept_line: String,
@@ -97,7 +97,7 @@ impl<'a> Decision<'a> {
         };
         let should_remove = args.unusable && *fault != FileFault::Unreadable && is_settled;
         let kept_line = format!("! {}; {hint}", unusable_line(archive, fault, now));
-        Self { archive, should_remove, kept_because: None, fault: Some(fault), kept_line }
+        Self { archive, should_remove, keep_reason: None, fault: Some(fault), kept_line }
     }
 
     fn from_plan(planned: PruneDecision<'a>) -> Self {
@@ -107,7 +107,7 @@ impl<'a> Decision<'a> {
             let archive = show_with_size(archive);
             kept_line = format!("kept {archive}: {}", reason.to_string().replace('_', " "));
         }
-        Self { archive, should_remove: keep_reason.is_none(), kept_because: keep_reason, fault: None, kept_line }
+        Self { archive, should_remove: keep_reason.is_none(), keep_reason, fault: None, kept_line }
     }
 }
 
@@ -227,7 +227,7 @@ fn prune(
         let path = archive.path();
         let fields = json!({
             "name": archive.name.to_string(), "path": path.to_string_lossy(), "size_bytes": archive.size_bytes,
-            "removed": is_removed && !args.dry_run, "kept_because": decision.kept_because,
+            "removed": is_removed && !args.dry_run, "kept_because": decision.keep_reason,
             "unusable": decision.fault.map(FileFault::to_string),
         });
         if is_removed {

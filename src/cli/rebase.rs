@@ -43,7 +43,7 @@ const REPORT_ROWS: &[&str] = &[
     "onto: snapshot-{base_slot}-{base_hash}",
     NEW_ARCHIVE_ROW,
     "accounts: {accounts_changed} changed, {accounts_new} new, {accounts_closed} closed; {accounts_unchanged} left out",
-    "size: {output_bytes} ({tar_bytes} of tar), {output_bytes%new_bytes} of the new state's {new_bytes}",
+    "size: {output_bytes} ({tar_bytes} of tar), {output_bytes%state_bytes} of the new state's {state_bytes}",
     "elapsed: {elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
     "root: {root}",
     "state: checked: the full archive with these changes is the new state",

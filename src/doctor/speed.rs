@@ -35,9 +35,10 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     progress.check()?;
     let cores = measure_cores(&read_content(files), progress)?;
     progress.check()?;
-    let time_of_100_gib = |rate: f64| match 100.0 * (1u64 << 30) as f64 / rate {
-        seconds if seconds < 120.0 => format!("reading 100 GiB takes at least {seconds:.0} s"),
-        seconds => format!("reading 100 GiB takes at least {:.0} min", seconds / 60.0),
+    let time_of_100_gib = |rate: f64| {
+        let seconds = 100.0 * (1u64 << 30) as f64 / rate;
+        let time = quantity::age(Duration::from_secs_f64(seconds));
+        format!("reading 100 GiB takes at least {time}")
     };
     let mut findings = Vec::new();
     findings.push(match disk {

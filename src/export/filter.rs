@@ -1,6 +1,7 @@
 //! Filters that decide which accounts are exported. They are applied to the newest version of each account.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use derive_setters::Setters;
@@ -15,8 +16,8 @@ use super::table::Table;
 
 /// Limit on the number of data filters, the same as for `getProgramAccounts`.
 pub const DATA_FILTERS_MAX: usize = 4;
-/// Limit on the bytes of one comparison, the same as for `getProgramAccounts`.
-pub const COMPARED_BYTES_MAX: usize = 128;
+/// Number of bytes in one comparison; the maximum is the same as for `getProgramAccounts`.
+const COMPARED_BYTES: RangeInclusive<usize> = 1..=128;
 
 /// Bytes that the data of an account must have at an offset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,7 +31,7 @@ pub struct Memcmp {
 }
 
 impl Memcmp {
-    /// Creates a filter for data that has these bytes at the offset.
+    /// Creates a filter for data that has these bytes, 1 to 128, at the offset. `export` refuses other lengths.
     pub fn new(offset: u64, bytes: impl Into<Vec<u8>>) -> Self {
         Self { offset, bytes: bytes.into() }
     }
@@ -49,14 +50,14 @@ impl FromStr for Memcmp {
             || Error::usage("a comparison is OFFSET:BASE58 or OFFSET:0xHEX with 1 to 128 bytes, such as 32:0x01ff");
         let (offset, value) = text.split_once(':').ok_or_else(syntax_error)?;
         // Do not decode longer text: that would take quadratic time in base58.
-        if value.len() > 2 * COMPARED_BYTES_MAX + 2 {
+        if value.len() > 2 * COMPARED_BYTES.end() + 2 {
             return Err(syntax_error());
         }
         let bytes = match value.strip_prefix("0x") {
             Some(digits) => parse_hex(digits),
             None => decode_base58(value),
         };
-        let bytes = bytes.filter(|bytes| (1..=COMPARED_BYTES_MAX).contains(&bytes.len())).ok_or_else(syntax_error)?;
+        let bytes = bytes.filter(|bytes| COMPARED_BYTES.contains(&bytes.len())).ok_or_else(syntax_error)?;
         Ok(Self { offset: offset.parse().map_err(|_| syntax_error())?, bytes })
     }
 }
@@ -140,6 +141,10 @@ pub(super) fn parse_token<'a>(header: &RecordHeader, data: &'a [u8]) -> Option<T
 
 impl Filter {
     pub(super) fn check(&self) -> Result<()> {
+        let mut lengths = self.memcmp.iter().map(|memcmp| memcmp.bytes.len());
+        if !lengths.all(|length| COMPARED_BYTES.contains(&length)) {
+            return Err(Error::usage("a comparison has no bytes, or more than 128"));
+        }
         if self.memcmp.len() + usize::from(self.data_size.is_some()) <= DATA_FILTERS_MAX {
             return Ok(());
         }
@@ -211,5 +216,9 @@ mod tests {
         assert!(filter.check().is_ok());
         filter.memcmp.extend(filter.memcmp.clone());
         assert!(filter.check().is_err());
+        for (length, is_allowed) in [(0, false), (1, true), (128, true), (129, false)] {
+            filter.memcmp = vec![Memcmp::new(0, vec![7; length])];
+            assert_eq!(filter.check().is_ok(), is_allowed, "{length} bytes");
+        }
     }
 }

@@ -31,8 +31,8 @@ const FILES_MAX: usize = 30_000;
 
 const SURFPOOL_NAME: &str = "surfpool.json";
 
-/// Limit on the filter's addresses from which addresses of code are derived, to bound memory. The code
-/// of other programs is found by the second read.
+/// Maximum number of the filter's addresses for which programdata addresses are derived: this bounds memory. The
+/// second read finds the code of other programs.
 const DERIVED_MAX: usize = 10_000;
 
 /// Addresses of accounts that exported accounts name, each with the owner that the account must have.
@@ -56,17 +56,18 @@ struct Subset<'a> {
     found: Mutex<FoundAccounts>,
 }
 
-/// Writes accounts into the work directory. Returns the fields of the manifest.
+/// Writes accounts into the work directory. Returns the manifest, and the fields of the table.
 pub(super) fn write_accounts(
     options: &ExportOptions,
     output: &ExportOutput,
     progress: &dyn Progress,
 ) -> Result<(Manifest, Vec<TableFields>)> {
     let programs = options.filter.addresses.iter().take(DERIVED_MAX);
-    let code = programs.flat_map(|program| programdata_candidates(&program.0));
+    let programdata = programs.flat_map(|program| programdata_candidates(&program.0));
+    let named = programdata.map(|address| (address, UPGRADEABLE_LOADER)).collect();
     let mut subset = Subset {
         filter: Some(&options.filter),
-        named: code.map(|address| (address, UPGRADEABLE_LOADER)).collect(),
+        named,
         options,
         output,
         progress,
@@ -131,8 +132,9 @@ impl StateWorker for SubsetWorker<'_, '_> {
         let file = subset.write_account(header, data)?;
         let found = &mut *subset.found.lock();
         found.files.insert(header.pubkey, file);
-        if let Some(LoaderAccount::Program(code)) = LoaderAccount::parse(&header.owner, header.executable == 1, data) {
-            found.named.insert(code, UPGRADEABLE_LOADER);
+        if let Some(LoaderAccount::Program(address)) = LoaderAccount::parse(&header.owner, header.executable == 1, data)
+        {
+            found.named.insert(address, UPGRADEABLE_LOADER);
         }
         if let Some(TokenData::Account(token)) = token
             && subset.options.filter.with_mints

@@ -115,7 +115,7 @@ impl<'a, 's> Exporter<'a, 's> {
         Ok(())
     }
 
-    /// Completes all files. Returns the fields of the manifests.
+    /// Completes all files. Returns the manifest, and the fields of each table.
     pub fn finish(mut self, report: &VerifyReport) -> Result<(Manifest, Vec<TableFields>)> {
         self.write_idle_batches()?;
         let mut manifest = self.context.take().ok_or_else(no_bank_error)?.manifest;
@@ -206,6 +206,8 @@ impl StateVisitor for Exporter<'_, '_> {
             ("slotpress.filter", text::json(&manifest.filter)),
             ("slotpress.since_slot", text::json(&manifest.since_slot)),
         ];
+        // Footers and context are still empty: only the new state sets footers, and `end_old_state` empties the
+        // context.
         let footer = footer.map(|(key, value)| KeyValue::new(key.to_string(), value));
         if !is_old {
             for writer in &self.writers {

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use slotpress_base::{Error, EscapePath, Progress, Result, Stage, quantity};
-use slotpress_format::{BLOCK_BYTES, Entry, FrameCutter, FrameSpan};
+use slotpress_format::{BLOCK_LEN, Entry, FrameCutter, FrameSpan};
 
 use crate::archive::layout::CarriedPosition;
 use crate::levels::MeasureOptions;
@@ -119,7 +119,7 @@ fn find_whole_storages(entries: &[Entry], span: &FrameSpan) -> Vec<Range<usize>>
     let mut end = 0;
     for (number, entry) in entries.iter().enumerate() {
         let skipped_bytes = if number == 0 { span.offset_bytes } else { 0 };
-        let content_start = end + BLOCK_BYTES;
+        let content_start = end + BLOCK_LEN as u64;
         end += entry.tar_bytes().saturating_sub(skipped_bytes);
         if end > span.length_bytes {
             break;

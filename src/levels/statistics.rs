@@ -75,13 +75,13 @@ const FRAMES_PER_WORKER_MIN: usize = 4;
 /// Warns of too few frames to keep all workers busy until the end.
 pub fn few_frames_warning(frames: usize, threads: usize) -> Option<Warning> {
     let is_few = threads > 1 && frames < threads * FRAMES_PER_WORKER_MIN;
-    let text = format!("too few frames ({frames}) for {threads} workers");
-    is_few.then_some(Warning::new("frames", text))
+    let text = || format!("too few frames ({frames}) for {threads} workers");
+    is_few.then(|| Warning::new("frames", text()))
 }
 
 pub fn few_runs_warning(runs: usize, runs_min: usize) -> Option<Warning> {
-    let text = format!("measured {runs} of {runs_min} times, because the time was up");
-    (runs < runs_min).then_some(Warning::new("runs", text))
+    let text = || format!("measured {runs} of {runs_min} times, because the time was up");
+    (runs < runs_min).then(|| Warning::new("runs", text()))
 }
 
 /// Warns of runs that scatter, or that are so short that starting the threads takes a notable part of
@@ -93,8 +93,8 @@ pub fn time_warning(work: &'static str, runs: &[f64]) -> Option<Warning> {
         let text = format!("one run takes only {:.1} ms", summary.median * 1e3);
         return Some(Warning::new("times", text));
     }
-    let text = format!("{work} times differ by {spread_percent:.0} %");
-    (spread_percent > SPREAD_PERCENT_MAX).then_some(Warning::new("times", text))
+    let text = || format!("{work} times differ by {spread_percent:.0} %");
+    (spread_percent > SPREAD_PERCENT_MAX).then(|| Warning::new("times", text()))
 }
 
 /// Warns if workers had to wait for a core: they only compute, so they took more elapsed time than CPU time.
@@ -102,8 +102,8 @@ pub fn time_warning(work: &'static str, runs: &[f64]) -> Option<Warning> {
 pub fn load_warning(workers: &Elapsed, runs: &[f64]) -> Option<Warning> {
     let wait_percent = 100.0 - workers.cpu_percent();
     let is_measured = !workers.wall.is_zero() && median(runs) >= RUN_TIME_MIN.as_secs_f64();
-    let text = format!("workers waited {wait_percent:.0} % of their time for a core: other programs are running");
-    (is_measured && wait_percent > WAIT_PERCENT_MAX).then_some(Warning::new("load", text))
+    let text = || format!("workers waited {wait_percent:.0} % of their time for a core: other programs are running");
+    (is_measured && wait_percent > WAIT_PERCENT_MAX).then(|| Warning::new("load", text()))
 }
 
 /// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one
@@ -157,12 +157,7 @@ impl Latency {
 /// Measures the seconds between two consecutive readings of the clock: the median of many pairs.
 pub fn measure_timer_seconds() -> f64 {
     const PAIRS: usize = 10_001;
-    let mut times: Vec<Duration> = (0..PAIRS)
-        .map(|_| {
-            let start = Instant::now();
-            start.elapsed()
-        })
-        .collect();
+    let mut times: Vec<Duration> = (0..PAIRS).map(|_| Instant::now().elapsed()).collect();
     times.sort_unstable();
     times[PAIRS / 2].as_secs_f64()
 }

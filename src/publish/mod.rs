@@ -65,7 +65,7 @@ pub struct PublishOptions {
     #[setters(into)]
     pub targets: Vec<Target>,
     /// Settings for writing to stores. Default: as in [`StoreOptions`], but a request is given up after 5
-    /// minutes without success, and is also repeated if the store has never answered.
+    /// minutes without success, and is also retried if the store has never answered.
     pub stores: StoreOptions,
     /// Settings for connections to stores.
     pub client: ClientOptions,
@@ -116,7 +116,7 @@ pub struct PublishOptions {
     pub once: bool,
 }
 
-/// Time for which requests to a store are repeated before the target has failed. It is longer than the
+/// Time for which requests to a store are retried before the target has failed. It is longer than the
 /// minute or two of a restart. A target that has failed is tried again after a pause, with the parts that
 /// it already has.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);

@@ -75,9 +75,9 @@ pub struct RebaseReport {
     pub changes: ChangeCounts,
     /// Length of all archives that were read, in bytes.
     pub input_bytes: u64,
-    /// Length of the new state's archives, in bytes: a node without the rebased archive would fetch
-    /// them. For a ledger, the length of its uncompressed tar.
-    pub new_bytes: u64,
+    /// Length of the new state's archives, in bytes: what a node would fetch without the rebased archive. For a
+    /// ledger, the length of its uncompressed tar.
+    pub state_bytes: u64,
     /// Length of the tar stream of the new archive, in bytes.
     pub tar_bytes: u64,
     /// Number of bytes that did not fit in memory, and were spilled to disk.

@@ -69,8 +69,8 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
         return Err(Rule::NoStakes.unsupported_error().with_place(full.path.escaped()));
     }
     let codec = &encoding.codec;
-    let new_bytes = job.state.archives().map(length_bytes).sum::<Result<u64>>()?;
-    let input_bytes = new_bytes + length_bytes(&job.onto)?;
+    let state_bytes = job.state.archives().map(length_bytes).sum::<Result<u64>>()?;
+    let input_bytes = state_bytes + length_bytes(&job.onto)?;
     let archives = job.state.archives().chain([&job.onto]);
     let unpacked_bytes = archives.map(estimate_unpacked_bytes).sum::<Result<u64>>()?;
     job.announce_steps(input_bytes)?;
@@ -89,7 +89,7 @@ pub fn rebase(options: &RebaseOptions, sink: &mut dyn Sink, progress: &dyn Progr
         base_hash: old_bank.snapshot_hash(),
         changes: changes.counts,
         input_bytes,
-        new_bytes,
+        state_bytes,
         tar_bytes: tar_stream_bytes(&entries),
         spilled_bytes: *spilled_bytes,
     })

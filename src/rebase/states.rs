@@ -66,7 +66,9 @@ impl LogItem for StateItem {
 
     fn append_to(&self, bytes: &mut Vec<u8>) {
         let [a, b, c] = self.fingerprint.0;
-        [a, b, c, self.place, self.offset_units].iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        for word in [a, b, c, self.place, self.offset_units] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
         bytes.extend_from_slice(&self.content);
     }
 

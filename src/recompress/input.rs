@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use slotpress_base::{InterruptibleReader, IoContext, IoPolicy, PageCacheWatch, Progress, Result, read_at_most};
-use slotpress_format::{ArchiveCompression, ArchiveName, BLOCK_BYTES};
+use slotpress_format::{ArchiveCompression, ArchiveName, BLOCK_LEN};
 use slotpress_read::archive::compression::detect_compression;
 use slotpress_read::archive::local::STANDARD_INPUT;
 use slotpress_read::archive::source::SOURCE_PIECE_BYTES;
@@ -39,7 +39,7 @@ impl<'a> RecompressInput<'a> {
             LocalArchive::Stream(stream) => {
                 let file = stream.try_clone().or_path("open", Path::new(STANDARD_INPUT))?;
                 let mut reader = InterruptibleReader::new(file, interrupt);
-                let start = read_at_most(&mut reader, BLOCK_BYTES, Path::new(STANDARD_INPUT))?;
+                let start = read_at_most(&mut reader, BLOCK_LEN as u64, Path::new(STANDARD_INPUT))?;
                 let compression = detect_compression(&start).map_err(|error| error.with_place(STANDARD_INPUT))?;
                 Ok(Self::Stream { reader: Box::new(Cursor::new(start).chain(reader)), compression })
             }

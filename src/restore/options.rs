@@ -36,7 +36,7 @@ pub struct RestoreOptions {
     /// Renames archives into the snapshots directory, which must be on their file system. Default:
     /// false, which clones or copies them.
     pub move_archives: bool,
-    /// Destination and settings, which the setters of these options set too.
+    /// Destination and settings. [`RestoreOptions`] has their setters too.
     pub target: TargetOptions,
 }
 
@@ -76,8 +76,8 @@ pub struct TargetOptions {
     pub check: CheckOptions,
     /// Use of the page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,
-    /// Genesis blocks, one of which must be that of the archives' chain. If the list is empty, the genesis in
-    /// the ledger must be, unless it is unreadable.
+    /// Genesis blocks. One of them must be that of the archives' chain. If there are none, the ledger's genesis
+    /// is used instead, if it is readable.
     #[doc(hidden)]
     #[setters(skip)]
     pub genesis: Vec<Genesis>,

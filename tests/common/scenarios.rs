@@ -54,6 +54,9 @@ const MEMORY: &str = "64MiB";
 /// The stages of a run, in their order.
 pub const STAGES: &[&str] = &["before writing", "writing", "syncing", "renaming", "after the last rename"];
 
+/// Index of the stage from which on a result may look complete.
+pub const RENAMING: usize = 3;
+
 /// The stages of a run that fetches archives one after another.
 #[cfg(feature = "net")]
 const STAGES_OF_FETCH: &[&str] =
@@ -171,8 +174,8 @@ impl Scenario {
         let stage_of = |call: &Call| {
             let line = call.line.as_str();
             let begun_stage = match call.name.as_str() {
-                _ if is_last => 4,
-                "openat" if line.contains("slotpress-partial-journal") && line.contains("O_CREAT") => 3,
+                _ if is_last => RENAMING + 1,
+                "openat" if line.contains("slotpress-partial-journal") && line.contains("O_CREAT") => RENAMING,
                 "openat" if line.contains("O_CREAT") && line.contains("tmp-snapshot-archive-slotpress") => 1,
                 "mkdir" | "mkdirat" if line.contains("slotpress-partial") => 1,
                 "fsync" | "fdatasync" | "syncfs" => 2,
@@ -345,7 +348,9 @@ pub fn make_old_state(archive: &Path, slot: u64, ledger: &Path, accounts: &Path)
     assert_eq!(code, Some(0), "{stderr}");
     let bank = ledger.join(format!("snapshots/{slot}"));
     fs::write(bank.join(OLD_STATE_MARK), "old").expect("written");
-    [slot - 1, slot + 1].into_iter().for_each(|other| copy_tree(&bank, &ledger.join(format!("snapshots/{other}"))));
+    for other in [slot - 1, slot + 1] {
+        copy_tree(&bank, &ledger.join(format!("snapshots/{other}")));
+    }
 }
 
 /// Returns the files of a state in place: bank snapshots and storages.

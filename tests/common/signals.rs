@@ -27,14 +27,14 @@ pub fn large_ledger() -> &'static LargeLedger {
         synthetic_ledger(&ledger, 24 << 20, 300);
         let out = dir.path().join("archives");
         fs::create_dir(&out).expect("made");
-        let archive = archive(&ledger, &out, &FLAGS);
+        let archive = archive(&ledger, &out, &SLOW_ENCODING_FLAGS);
         let slot = name(&archive).split('-').nth(1).expect("a slot").to_string();
         LargeLedger { _dir: dir, ledger, archive, slot }
     })
 }
 
 /// Flags that make a run long enough for a signal in its middle.
-pub const FLAGS: [&str; 4] = ["--zstd-level", "7", "--frame-size", "64KiB"];
+pub const SLOW_ENCODING_FLAGS: [&str; 4] = ["--zstd-level", "7", "--frame-size", "64KiB"];
 
 /// The moment of a run at which the signal is sent: its name, and a function that returns true from then on.
 pub type Moment<'a> = (&'a str, Box<dyn Fn() -> bool + 'a>);

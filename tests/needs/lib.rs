@@ -39,13 +39,14 @@ const PROGRAMS: &[&str] = &[
     "zstd",
 ];
 
-/// The bit of a set of capabilities(7) that stands for the right to mount.
+/// Number of the bit for the capability that mounting requires; see capabilities(7).
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// Skips a test if one of these programs or rights is missing.
 #[macro_export]
 macro_rules! needs {
     ($($need:literal),+) => {
+        // The type name of a closure begins with the name of the function that contains it: the test.
         if $crate::is_skipped(&[$($need),+], std::any::type_name_of_val(&|| ())) {
             return;
         }
@@ -53,13 +54,13 @@ macro_rules! needs {
 }
 
 /// Returns true, and prints the reason, if the test must be skipped. `closure` is the type name of a closure in the
-/// test, which begins with the name of the test.
+/// test.
 pub fn is_skipped(needs: &[&str], closure: &str) -> bool {
     let Some((need, why)) = needs.iter().find_map(|need| Some((*need, reason_to_skip(need)?))) else { return false };
     let is_ci = env::var_os("CI").is_some_and(|value| !value.is_empty());
     // Features of the kernel cannot be installed. `.ci/test --as-root` runs the tests that need root.
     let may_be_missing = needs.contains(&"loop_xfs") || ["root", "sys_admin"].contains(&need) && !is_root();
-    assert!(!is_ci || may_be_missing, "{why}, and where CI is set, no test is skipped: see .ci/install");
+    assert!(!is_ci || may_be_missing, "{why}, and tests are not skipped in CI: run .ci/install");
     let test = closure.trim_end_matches("::{{closure}}");
     // The test runner hides the text of `eprintln!` unless the test fails.
     let _ = writeln!(stderr(), "skipped: {test}: {why}");

@@ -18,7 +18,8 @@ use crate::common::slotpress_path;
 #[path = "../../crates/stores/tests/gateway/mod.rs"]
 pub mod gateway;
 
-/// Prepares a run with a bucket's credentials, and without other variables about buckets.
+/// Prepares a command with the bucket's credentials, endpoint and region. Removes all other variables whose names
+/// begin with `SLOTPRESS_` or `AWS_`.
 pub fn command(gateway: &Gateway, arguments: &[&str]) -> Command {
     let mut command = Command::new(slotpress_path());
     for (name, _) in std::env::vars_os() {

@@ -42,7 +42,7 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// Formats an age: `90 s`, `15 min`, `7 h`, `3 d`.
+/// Formats an age, or another coarse duration: `90 s`, `15 min`, `7 h`, `3 d`.
 pub fn age(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),

@@ -14,9 +14,7 @@ pub mod archive;
 pub mod ledger;
 
 pub use archive::assemble::FrameAssembler;
-pub use archive::entry::{
-    BLOCK_BYTES, BLOCK_LEN, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, EntryKind, padding_bytes,
-};
+pub use archive::entry::{BLOCK_LEN, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, EntryKind, padding_bytes};
 pub use archive::entry_parser::{EntryParser, TarEnd, TarEvent};
 pub use archive::frame_hashes::{ArchiveRoot, FrameHash, frame_hash};
 pub use archive::frames::{
@@ -37,18 +35,18 @@ pub use archive::seek_table::{
 };
 pub use archive::zstd_frame::{
     BLOCK_CONTENT_BYTES_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC,
-    ZSTD_MAGIC, parse_block_header, parse_frame_start, skippable_frame, skippable_frame_bytes,
+    ZSTD_MAGIC, parse_block_header, parse_frame_start, skippable_frame, skippable_frame_len,
 };
 pub use ledger::bank_fields::BankFields;
 pub use ledger::bank_file::{
     BankFile, BankStakes, EpochSchedule, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_lenient,
-    read_bank_file, read_bank_front,
+    read_bank_file, read_bank_start,
 };
 pub use ledger::bank_hash::{BankHashParts, HardFork, count_hard_forks};
 pub use ledger::demands::{BREACHES_PER_DEMAND_MAX, Breach, Demand};
 pub use ledger::directory::{
     BankSnapshot, GRACEFUL_STOP, Layout, LedgerPaths, SNAPSHOT_VERSION, VERSION_BYTES_MAX, bank_snapshot_slots,
-    find_bank_snapshot, find_bank_snapshot_with_gaps, is_complete, is_known_version, read_version,
+    find_bank_snapshot, find_bank_snapshot_lenient, is_complete, is_known_version, read_version,
 };
 pub use ledger::fields::{FieldReader, READ_BUFFER_BYTES};
 pub use ledger::genesis::Genesis;

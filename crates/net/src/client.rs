@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    /// `slotpress-stores` relies on this: a request to a store that was never reached is not repeated.
+    /// `slotpress-stores` relies on this: a request to a store that was never reached is not retried.
     #[test]
     fn a_connection_that_takes_too_long_is_a_connection_error() {
         let options = ClientOptions::default().connect_timeout(Duration::from_millis(10));

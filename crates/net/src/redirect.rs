@@ -40,7 +40,7 @@ impl Scope<'_> {
     ///
     /// # Errors
     /// The host is a literal address that is not allowed.
-    pub fn reach(&self, url: &Url) -> Result<Reach, NetError> {
+    pub fn reach_of(&self, url: &Url) -> Result<Reach, NetError> {
         if self.allow_private || self.named_url.is_some_and(|named_url| is_same_server(named_url, url)) {
             return Ok(Reach::Anywhere);
         }
@@ -124,9 +124,9 @@ mod tests {
     fn private_addresses_must_be_named_or_allowed() {
         let named_url = url("http://127.0.0.1:8899/");
         let operator = Scope { named_url: Some(&named_url), allow_private: false };
-        assert_eq!(operator.reach(&url("http://127.0.0.1:8899/x")).expect("itself"), Reach::Anywhere);
-        assert_eq!(operator.reach(&url("http://host.example/x")).expect("a name"), Reach::PublicOnly);
-        assert_eq!(operator.reach(&url("http://8.8.8.8/x")).expect("public"), Reach::PublicOnly);
+        assert_eq!(operator.reach_of(&url("http://127.0.0.1:8899/x")).expect("itself"), Reach::Anywhere);
+        assert_eq!(operator.reach_of(&url("http://host.example/x")).expect("a name"), Reach::PublicOnly);
+        assert_eq!(operator.reach_of(&url("http://8.8.8.8/x")).expect("public"), Reach::PublicOnly);
         let private = [
             "http://127.0.0.1:22/",
             "http://127.0.0.2:8899/",
@@ -139,11 +139,11 @@ mod tests {
             "http://169.254.169.254/latest/meta-data",
         ];
         for text in private {
-            assert_eq!(operator.reach(&url(text)).expect_err(text).kind(), NetErrorKind::Forbidden);
+            assert_eq!(operator.reach_of(&url(text)).expect_err(text).kind(), NetErrorKind::Forbidden);
             let permissive = Scope { named_url: None, allow_private: true };
-            assert_eq!(permissive.reach(&url(text)).expect(text), Reach::Anywhere);
+            assert_eq!(permissive.reach_of(&url(text)).expect(text), Reach::Anywhere);
         }
         let peer = Scope { named_url: None, allow_private: false };
-        assert_eq!(peer.reach(&named_url).expect_err("named by a peer").kind(), NetErrorKind::Forbidden);
+        assert_eq!(peer.reach_of(&named_url).expect_err("named by a peer").kind(), NetErrorKind::Forbidden);
     }
 }

@@ -47,7 +47,7 @@ pub async fn send(
         // Each request is signed anew, because a download may outlast the validity of a signature.
         let (signed_url, http_client) = match url.scheme() {
             stores::SCHEME => (client.sign_url(&template.method, &url).await?, client.http_client()),
-            _ => (url.clone(), client.inner.http_client(scope.reach(&url)?)),
+            _ => (url.clone(), client.inner.http_client(scope.reach_of(&url)?)),
         };
         check_clock(&signed_url)?;
         let mut request = http_client.request(template.method.clone(), signed_url).headers(template.headers.clone());
@@ -98,8 +98,8 @@ pub fn header_text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Refuses a response whose body was encoded for the transfer. Accepts an encoding that fits the file's
-/// extension: some servers declare a stored `.gz` file as encoded, and send its bytes unchanged.
+/// Refuses a response with a `Content-Encoding`, because none was requested. Accepts an encoding that fits the
+/// file's extension: some servers declare a stored `.gz` file as encoded, and send its bytes unchanged.
 pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
     let encoding = header_text(response.headers(), CONTENT_ENCODING).unwrap_or_default().to_ascii_lowercase();
     let extension = match encoding.as_str() {

@@ -1,4 +1,4 @@
-//! Decides whether a request to a failing server is repeated, and after which pause. Gives up on a server
+//! Decides whether a request to a failing server is retried, and after which pause. Gives up on a server
 //! that has sent hardly any useful bytes for some time. Downloads and other requests share this rule.
 
 use std::time::{Duration, Instant};
@@ -101,7 +101,7 @@ impl Retries {
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Repeats a request until it succeeds, asking again cannot help, or the server has failed for
+    /// Retries a request until it succeeds, another attempt cannot help, or the server has failed for
     /// too long. `progress` interrupts only pauses: without a pause, the request is always made once.
     ///
     /// # Errors

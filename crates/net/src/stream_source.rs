@@ -40,8 +40,8 @@ struct Transfer {
 }
 
 impl StreamSource {
-    /// Requests a file, and repeats the request until the first bytes have arrived. After `cancel` is
-    /// cancelled, reads fail.
+    /// Requests a file, and retries until the first bytes have arrived. After `cancel` is cancelled, reads
+    /// fail.
     ///
     /// # Errors
     /// The server has failed for 15 seconds, or in a way that another request would not change.

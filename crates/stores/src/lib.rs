@@ -2,8 +2,8 @@
 //!
 //! Stores for archives: a directory, or a bucket of S3 or a compatible service. A [`Store`] has
 //! blocking calls that can be interrupted, and a [`Target`] names a store. [`S3Options`] says how to
-//! reach buckets. [`slotpress_net::s3`] makes requests to them, and [`slotpress_net::retries`] repeats
-//! failed ones.
+//! reach buckets. [`slotpress_net::s3`] makes requests to them, and [`slotpress_net::retries`] retries
+//! them.
 
 #![warn(missing_docs)]
 // These lints apply because this crate handles what stores send.

@@ -14,10 +14,10 @@ pub struct StoreOptions {
     /// Memory for the parts of one upload, in bytes: those in flight, and one that is being filled.
     /// Default: 256 MiB.
     pub memory_bytes: u64,
-    /// Time without success after which requests to a failing store are no longer repeated. Default: 10
+    /// Time without success after which requests to a failing store are no longer retried. Default: 10
     /// minutes, longer than it takes to move a service to another machine.
     pub give_up_after: Duration,
-    /// Repeats requests even if the store has never been reached, as a long-running service should. Default: false,
+    /// Retries requests even if the store has never been reached, as a long-running service should. Default: false,
     /// because a wrong endpoint should fail at once.
     pub wait_for_first: bool,
 }

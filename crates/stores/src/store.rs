@@ -34,7 +34,7 @@ pub fn headers_of(name: &ArchiveName, root: Option<ArchiveRoot>) -> Attributes {
 
 /// A target for reading and writing. Clones share connections and credentials.
 ///
-/// File names are relative to the target, and contain no `/`. Calls repeat failed requests if that may help, for
+/// File names are relative to the target, and contain no `/`. Calls retry failed requests if that may help, for
 /// the time in the options, and warn about it. They end soon after their [`Progress`] is interrupted.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -59,8 +59,8 @@ pub(crate) struct BucketPrefix {
 }
 
 impl BucketPrefix {
-    /// Repeats a request until it succeeds, another attempt cannot help, or the store has failed for too long.
-    /// Does not repeat it if the store was never reached, unless the options say to wait for the store.
+    /// Retries a request until it succeeds, another attempt cannot help, or the store has failed for too long.
+    /// Does not retry it if the store was never reached, unless the options say to wait for the store.
     pub fn retry<T, F: Future<Output = Result<T, NetError>>>(
         &self,
         progress: &dyn Progress,
@@ -68,12 +68,12 @@ impl BucketPrefix {
     ) -> Result<T> {
         Retries::new(self.options.give_up_after).run(progress, || {
             let answer = self.client.block_on(progress, request());
-            // An inner error ends the attempts. After an outer error, the request is repeated if that may help.
+            // An inner error ends the attempts. After an outer error, the request is retried if that may help.
             if self.record_attempt(answer.as_ref().err()) { Ok(Ok(answer?)) } else { Ok(answer.map_err(Error::from)) }
         })?
     }
 
-    /// Records whether a request has reached the store. Returns true if a failed request may be repeated: the
+    /// Records whether a request has reached the store. Returns true if a failed request may be retried: the
     /// store has been reached, now or before, or the options say to wait for it.
     pub fn record_attempt(&self, error: Option<&NetError>) -> bool {
         let was_reached = &self.bucket.was_reached;
@@ -216,7 +216,7 @@ impl Store {
     /// new file, never a part.
     ///
     /// If the file already has this content, it counts as written, even if the condition is not met. The reason
-    /// is that a bucket's response may be lost, and then the request is repeated after the file was written.
+    /// is that a bucket's response may be lost, and then the request is retried after the file was written.
     ///
     /// # Errors
     /// The file is longer than 8 MiB; the store refuses or fails, or lacks the file although it

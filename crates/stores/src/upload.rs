@@ -349,7 +349,7 @@ impl Drop for PartsUpload {
             Ok(())
         });
         if needs_abort {
-            // The abort is repeated as other requests are, because leftover parts cost money.
+            // The abort is retried like other requests, because leftover parts cost money.
             let _ = Retries::new(ABORT_TIMEOUT).run(&NoProgress, || self.abort());
         }
     }

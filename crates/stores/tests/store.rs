@@ -320,7 +320,7 @@ fn an_upload_outlives_failures_of_a_store() {
     // Parts fail in any order. The second failure causes a warning.
     assert!(messages.iter().any(|message| message.contains("asking again in")), "{messages:?}");
 
-    // The answer to a conditional write is lost: the repeated request finds what the first one
+    // The answer to a conditional write is lost: the retried request finds what the first one
     // wrote.
     gateway.fail(&["PUT ", "latest.json"], 1, FaultKind::AnswerLost);
     let put = store.put_small_file("latest.json", b"one", &Attributes::new(), &Condition::Absent, &NoProgress);

@@ -158,8 +158,10 @@ impl MeasureArgs {
         let codecs = parse_codecs(codec, &levels)?;
         let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
         if self.levels.is_some() && !codec.split(',').any(names_zstd) {
-            return Err(Error::usage("--levels applies to zstd, but --codec has no zstd without its own levels")
-                .with_hint("write levels after the codec: --codec zlib:1,9"));
+            return Err(Error::usage(
+                "--levels has no effect: it sets the levels of a plain `zstd`, and --codec contains none",
+            )
+            .with_hint("write levels after the codec: --codec zlib:1,9"));
         }
         Ok(codecs)
     }

@@ -111,9 +111,9 @@ impl TargetIndex {
         let mut pruned = Vec::new();
         for archive in self.catalog.archives() {
             let decision = plan.iter().find(|decision| decision.archive.name == archive.name);
-            let kept_because = decision.and_then(|decision| decision.keep_reason);
-            if kept_because.is_some() || newest_pair.contains(archive) {
-                kept.push(ListedArchive { kept_because, ..archive.clone() });
+            let keep_reason = decision.and_then(|decision| decision.keep_reason);
+            if keep_reason.is_some() || newest_pair.contains(archive) {
+                kept.push(ListedArchive { keep_reason, ..archive.clone() });
             } else {
                 pruned.push(archive.name.to_string());
             }
@@ -199,7 +199,7 @@ impl IndexedStore {
             wait(progress, ATTEMPT_PAUSE * attempt);
             progress.check()?;
             // Read `latest.json` before the index: if another program changes both between these reads,
-            // `latest.json` is not replaced, and the attempt is repeated.
+            // `latest.json` is not replaced, and the next attempt reads both again.
             let latest = self.store.get_small_file(LATEST_JSON, LIST_BYTES_MAX, progress)?;
             let latest_catalog = latest.as_ref().and_then(|latest| parse_list(&latest.bytes, "")).unwrap_or_default();
             let latest_condition = latest.map_or(Condition::Absent, |latest| if_unchanged(latest.etag));

@@ -158,7 +158,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             self.run.report(PublishEvent::Pruned { target: self.name.clone(), names: deleted });
         }
         // The index is right although a deletion failed, so the failure is only reported. The deletion is
-        // repeated later.
+        // retried later.
         if let Some(error) = failure {
             self.report_failure(error);
         }

@@ -149,7 +149,7 @@ impl Planner<'_> {
     }
 
     fn record_failed_rebase(&mut self, name: ArchiveName, error: Error) {
-        // A rebase reads a lot, so it is not repeated before there is another full archive.
+        // A rebase reads a lot, so it is not retried before there is another full archive.
         self.set_next_attempt(&name, NextAttempt::Never);
         match error.kind() {
             ErrorKind::Usage | ErrorKind::Unsupported => self.report_skip(name, error.to_string()),

@@ -16,7 +16,7 @@ static LEDGER_IN_USE: Mutex<()> = Mutex::new(());
 
 fn archive_command(source: &LargeLedger, out: &Path) -> Command {
     let mut command = Command::new(slotpress_path());
-    command.arg("archive").arg(&source.ledger).arg("-o").arg(out).args(FLAGS);
+    command.arg("archive").arg(&source.ledger).arg("-o").arg(out).args(SLOW_ENCODING_FLAGS);
     command
 }
 

@@ -132,7 +132,9 @@ fn hard_links_make_the_same_archives() {
     let links = ledger("ledger-at-40-hard-links");
     let out = temp_dir();
     let dirs = ["list", "relative", "absolute", "accounts", "moved"].map(|dir| out.path().join(dir));
-    dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+    for dir in &dirs {
+        fs::create_dir(dir).expect("made");
+    }
     let from_list = fs::read(archive(list.path(), &dirs[0], &[])).expect("read");
     assert!(fs::read(archive(links.path(), &dirs[1], &[])).expect("read") == from_list, "relative link");
 
@@ -162,7 +164,9 @@ fn hard_links_over_two_accounts_paths_make_the_same_archive() {
     let links = ledger("ledger-at-40-hard-links");
     let out = temp_dir();
     let dirs = ["a", "b"].map(|dir| out.path().join(dir));
-    dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+    for dir in &dirs {
+        fs::create_dir(dir).expect("made");
+    }
     let second = temp_dir();
     let second_dir = second.path().join("snapshot/40");
     fs::create_dir_all(&second_dir).expect("made");
@@ -208,7 +212,9 @@ fn several_accounts_paths_make_the_same_archive() {
     let out = temp_dir();
     let elsewhere = temp_dir();
     let dirs = ["together", "apart"].map(|dir| out.path().join(dir));
-    dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+    for dir in &dirs {
+        fs::create_dir(dir).expect("made");
+    }
     let together = fs::read(archive(ledger.path(), &dirs[0], &[])).expect("read");
 
     let snapshots = elsewhere.path().join("snapshots-path");
@@ -236,7 +242,9 @@ fn an_unpacked_archive_makes_the_archive_again() {
     let ledger = ledger("ledger-at-26");
     let out = temp_dir();
     let dirs = ["a", "b", "c", "d"].map(|dir| out.path().join(dir));
-    dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+    for dir in &dirs {
+        fs::create_dir(dir).expect("made");
+    }
     let from_ledger = archive(ledger.path(), &dirs[0], &[]);
 
     let ours = temp_dir();
@@ -263,7 +271,9 @@ fn a_restored_ledger_makes_the_archive_again() {
     let ledger = ledger("ledger-at-26");
     let out = temp_dir();
     let dirs = ["a", "b"].map(|dir| out.path().join(dir));
-    dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+    for dir in &dirs {
+        fs::create_dir(dir).expect("made");
+    }
     let first = archive(ledger.path(), &dirs[0], &[]);
     let restored = temp_dir();
     let accounts = ["x", "y"].map(|name| restored.path().join(name).to_str().expect("text").to_string());

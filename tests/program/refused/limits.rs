@@ -194,7 +194,9 @@ fn a_file_size_limit_is_a_clear_error() {
     let ledger = ledger("ledger-at-26");
     let dir = temp_dir();
     let [out, from, target] = ["out", "from", "target"].map(|name| dir.path().join(name));
-    [&out, &from].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+    for dir in [&out, &from] {
+        fs::create_dir(dir).expect("made");
+    }
     let full = from.join(FULL_26);
     fs::copy(fixture(FULL_26), &full).expect("copied");
     let mut failed = Vec::new();

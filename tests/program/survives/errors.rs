@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::runs::*;
-use crate::common::scenarios::{STAGES, Scenario, scenarios, skip_loading};
+use crate::common::scenarios::{RENAMING, STAGES, Scenario, scenarios, skip_loading};
 use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::{Call, number_from_env, trace};
 use crate::common::*;
@@ -127,8 +127,8 @@ fn assert_survives_fault(scenario: &Scenario, fault: &Fault, call: &str, number:
             "{context}: left {:?}",
             scenario.partial_paths()
         );
-        let is_late = stage >= 3 || !scenario.has_result();
-        assert!(is_late || !scenario.is_complete(), "{context}: something looks complete");
+        let may_look_complete = stage >= RENAMING || !scenario.has_result();
+        assert!(may_look_complete || !scenario.is_complete(), "{context}: something looks complete");
     }
     scenario.check(&source, &context);
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::runs::*;
-use crate::common::scenarios::{MUTATING_CALLS, Scenario, scenarios, skip_loading};
+use crate::common::scenarios::{MUTATING_CALLS, RENAMING, Scenario, scenarios, skip_loading};
 use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::{Call, Trace, number_from_env, trace};
 use crate::common::*;
@@ -55,7 +55,7 @@ fn a_replaced_state_survives_a_kill_at_each_rename() {
     let source = scenario.source_tree();
     let whole = trace(&scenario.arguments(), MUTATING_CALLS, None);
     let stages = scenario.stages(&whole.calls);
-    let is_move = |call: &Call, stage: usize| stage == 3 && call.name.starts_with("rename");
+    let is_move = |call: &Call, stage: usize| stage == RENAMING && call.name.starts_with("rename");
     let moves: Vec<&Call> =
         whole.calls.iter().zip(stages).filter(|(call, stage)| is_move(call, *stage)).map(|(call, _)| call).collect();
     assert!(moves.len() > 7, "{}", whole.log);

@@ -109,6 +109,6 @@ fn a_flag_overrides_its_variable() {
 fn a_variable_without_a_flag_is_a_warning() {
     let (code, stderr) = verify_with_variable("SLOTPRESS_LEVEL", "9", &[]);
     assert_eq!(code, Some(0), "{stderr}");
-    let warning = "SLOTPRESS_LEVEL is set, but slotpress ignores it, because no flag has that variable";
+    let warning = "ignoring SLOTPRESS_LEVEL: no flag reads this variable";
     assert!(stderr.contains(warning), "{stderr}");
 }

@@ -209,7 +209,9 @@ fn run_publish(printed: &mut PrintedFields) {
     };
     let setup = Setup::with_pair();
     run(&setup, &["--as-is"]);
-    [FULL_3500, INCREMENTAL_3500_3550].iter().for_each(|name| setup.write(&fixture(name)));
+    for name in [FULL_3500, INCREMENTAL_3500_3550] {
+        setup.write(&fixture(name));
+    }
     run(&setup, &["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s", "--to", "/nonexistent"]);
 
     run(&Setup::with_pair(), &["--pin-bytes", "1"]);

@@ -27,7 +27,8 @@ fn the_last_line_is_the_verdict() {
     assert!(verdict.contains("records, state"), "{stdout}");
 }
 
-/// The pair's storages are longer than the newer bank file says.
+/// The pair's storages are longer than the newer bank file says. Agave writes such pairs, so this is not worth a
+/// warning.
 #[test]
 fn a_good_pair_is_restored_without_a_warning() {
     let dir = temp_dir();

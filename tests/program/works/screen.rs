@@ -128,7 +128,7 @@ fn warnings_go_to_stderr() {
     assert!(stdout.contains(FULL_26.trim_end_matches(".zst")));
     assert_eq!(
         stderr,
-        "warning: a plain .tar: Firedancer reads it, Agave does not, and `restore` needs it recompressed\n"
+        "warning: a plain .tar: Firedancer reads it, Agave does not; recompress it before you restore it\n"
     );
 }
 

@@ -43,7 +43,7 @@ fn a_bucket_receives_what_a_directory_receives() {
     let (gateway, setup) = (Gateway::start(), Setup::with_pair());
     let mirror = setup.mirror();
     let flags = ["--to", mirror.to_str().expect("UTF-8")];
-    // Two responses to requests that must not be repeated are lost, and the store is busy once.
+    // Two responses to requests that must not be retried are lost, and the store is busy once.
     gateway.fail(&["PUT ", "api/v1/archives"], 1, FaultKind::AnswerLost);
     gateway.fail(&["PUT ", "latest.json"], 1, FaultKind::AnswerLost);
     gateway.fail(&["PUT ", "partNumber=1&"], 1, FaultKind::Refused(503, "SlowDown"));

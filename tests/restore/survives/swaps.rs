@@ -19,7 +19,9 @@ fn links_in_place_of_directories_are_not_followed() {
         let accounts = dir.path().join("accounts");
         let outside = dir.path().join("outside");
         let aside = dir.path().join("aside");
-        [&ledger, &accounts, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+        for dir in [&ledger, &accounts, &outside] {
+            fs::create_dir(dir).expect("made");
+        }
         let mut command = Command::new(slotpress_path());
         command.arg("restore").arg(&archive).arg("--ledger").arg(&ledger).arg("--accounts").arg(&accounts);
         let dirs = AttackedDirs { ledger: &ledger, accounts: &accounts, aside: &aside, outside: &outside };

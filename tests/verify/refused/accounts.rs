@@ -406,7 +406,9 @@ fn altered_bank_fields(number: usize) -> Vec<Altered> {
             let mut state = state.clone();
             state.set_bank("ns per slot", &params.ns_per_slot.to_le_bytes());
             state.set_bank("slots per year", &params.slots_per_year.to_le_bytes());
-            hashes.into_iter().for_each(|hashes| set_hashes_per_tick(&mut state, hashes));
+            if let Some(hashes) = hashes {
+                set_hashes_per_tick(&mut state, hashes);
+            }
             altered.push(
                 state.into_altered(format!(
                     "{:?}: slots of {} ns, {hashes:?} hashes",

@@ -76,14 +76,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{BLOCK_BYTES, EntryKind, FrameCutter};
+    use crate::{BLOCK_LEN, EntryKind, FrameCutter};
 
     proptest! {
         #[test]
         fn streams_are_cut_where_plans_are(
             lengths in proptest::collection::vec(0u64..6000, 0..20), blocks in 1u64..12, piece_bytes in 1usize..3000,
         ) {
-            let frame_size_bytes = blocks * BLOCK_BYTES + 100;
+            let frame_size_bytes = blocks * BLOCK_LEN as u64 + 100;
             let entries: Vec<Entry> = lengths.iter().enumerate().map(|(slot, length)| Entry {
                 kind: EntryKind::Storage { slot: slot as u64, id: 0 },
                 content_bytes: *length,

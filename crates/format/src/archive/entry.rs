@@ -10,7 +10,6 @@ use crate::{ENTRY_BYTES_MAX, parse_number, parse_storage_name};
 
 /// Unit of tar, in bytes: a header is one block, and contents are padded to whole blocks.
 pub const BLOCK_LEN: usize = 512;
-pub const BLOCK_BYTES: u64 = BLOCK_LEN as u64;
 
 pub const END_OF_ARCHIVE: [u8; 2 * BLOCK_LEN] = [0; 2 * BLOCK_LEN];
 
@@ -85,7 +84,7 @@ impl Entry {
 
     /// Returns the length in the tar stream: header, content and padding.
     pub fn tar_bytes(&self) -> u64 {
-        BLOCK_BYTES.saturating_add(padded_bytes(self.content_bytes))
+        (BLOCK_LEN as u64).saturating_add(padded_bytes(self.content_bytes))
     }
 
     /// Makes the tar header. Time, owner and mode are fixed, so that equal contents make equal archives.
@@ -160,7 +159,7 @@ pub fn padded_bytes(content_bytes: u64) -> u64 {
 }
 
 pub fn padding_bytes(content_bytes: u64) -> u64 {
-    content_bytes.wrapping_neg() % BLOCK_BYTES
+    content_bytes.wrapping_neg() % BLOCK_LEN as u64
 }
 
 /// Sums the bytes of a header, with spaces in the checksum field (POSIX ustar).

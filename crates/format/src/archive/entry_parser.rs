@@ -6,7 +6,7 @@
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
 use crate::archive::entry::{is_firedancer_header, padded_bytes};
-use crate::{BLOCK_BYTES, BLOCK_LEN, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, padding_bytes};
+use crate::{BLOCK_LEN, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, padding_bytes};
 
 const TRUNCATED_HINT: &str = "the archive was truncated, or the program that wrote it stopped early: fetch it again";
 
@@ -77,7 +77,7 @@ impl EntryParser {
         if offset_bytes == 0 {
             return Some(parser);
         }
-        let content_offset = offset_bytes.checked_sub(BLOCK_BYTES)?;
+        let content_offset = offset_bytes.checked_sub(BLOCK_LEN as u64)?;
         parser.state = if content_offset < entry.content_bytes {
             ParserState::Content { entry, offset_bytes: content_offset }
         } else {
@@ -177,9 +177,9 @@ impl EntryParser {
         let Ok(block) = <&[u8; BLOCK_LEN]>::try_from(self.block.as_slice()) else { return Ok(()) };
         if block.iter().all(|byte| *byte == 0) {
             self.state = ParserState::End;
-            self.end_zero_bytes = BLOCK_BYTES;
+            self.end_zero_bytes = BLOCK_LEN as u64;
         } else {
-            let offset = self.position.saturating_add(bytes.len() as u64).saturating_sub(BLOCK_BYTES);
+            let offset = self.position.saturating_add(bytes.len() as u64).saturating_sub(BLOCK_LEN as u64);
             let entry = Entry::parse_header(block)
                 .map_err(|error| error.with_place(format!("at offset {offset} of the tar stream")))?;
             self.is_from_firedancer |= self.entry_count == 0 && is_firedancer_header(block);

@@ -27,7 +27,8 @@ pub fn skippable_frame(kind: u8, content: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-pub fn skippable_frame_bytes(content_bytes: u32) -> u64 {
+/// Returns the length of a skippable frame, in bytes, with its header.
+pub fn skippable_frame_len(content_bytes: u32) -> u64 {
     u64::from(content_bytes).saturating_add(SKIPPABLE_HEADER_BYTES as u64)
 }
 

@@ -251,7 +251,7 @@ pub fn parse_bank_file_lenient<R: BufRead>(
 ///
 /// # Errors
 /// The bytes are invalid, or `reader` ends too early.
-pub fn read_bank_front<R: BufRead>(mut reader: FieldReader<R>) -> Result<BankFile> {
+pub fn read_bank_start<R: BufRead>(mut reader: FieldReader<R>) -> Result<BankFile> {
     let mut bank = BankFile::default();
     read_block_fields(&mut reader, &mut bank)?;
     read_chain_fields(&mut reader, &mut bank)?;

@@ -107,7 +107,7 @@ pub struct BankSnapshot {
     pub storage_dirs: Vec<StorageDir>,
     pub storages: Vec<StorageFile>,
     /// Files that the storages list names but none of these directories contains. Empty unless
-    /// [`find_bank_snapshot_with_gaps`] was used.
+    /// [`find_bank_snapshot_lenient`] was used.
     pub missing: Vec<MissingFile>,
 }
 
@@ -142,7 +142,7 @@ pub fn read_version(path: &Path) -> Result<Vec<u8>> {
 /// # Errors
 /// There is no complete bank snapshot, one of its storages is missing, or its files contradict each other.
 pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
-    let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
+    let snapshot = find_bank_snapshot_lenient(paths, slot, threads)?;
     let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
     Err(Error::damaged(format!(
         "storage {missing} of the storages list is not in {}",
@@ -152,7 +152,7 @@ pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize
 }
 
 /// Like [`find_bank_snapshot`], but lists missing storages instead of failing.
-pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
+pub fn find_bank_snapshot_lenient(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     if !is_dir(&paths.ledger)? {
         return Err(Error::failed(format!("{} is not a directory", paths.ledger.escaped()))
             .with_hint("pass the validator's ledger directory, or the directory into which an archive was unpacked"));

@@ -4,13 +4,13 @@ use sha2::{Digest, Sha256};
 
 use crate::ledger::programs::{BPF_LOADER_1, BPF_LOADER_2, UPGRADEABLE_LOADER};
 
-/// Offset of the code in an account with the code of a program: after kind, slot, and an optional authority,
-/// which takes 33 bytes even if it is missing.
+/// Offset of the code in a programdata account: after kind, slot, and an optional authority, which takes 33 bytes
+/// even if it is missing.
 const CODE_AT: usize = 4 + 8 + 1 + 32;
 
-/// Derives 32 addresses for the code of a program. The code is at the first address that is not a point of
-/// the curve (`find_program_address` in the `solana-address` crate). An address is not a point of the curve
-/// with probability 1/2. Points of the curve are not excluded, because the loader has no accounts there.
+/// Derives 32 candidates for the programdata address of a program. The address is the first candidate off the
+/// ed25519 curve (`find_program_address` in the `solana-address` crate), and each candidate is off the curve with
+/// probability 1/2. Candidates on the curve are not skipped, because the loader has no accounts there.
 pub fn programdata_candidates(program: &[u8; 32]) -> impl Iterator<Item = [u8; 32]> {
     let seeds = |bump| [&program[..], &[bump], &UPGRADEABLE_LOADER, b"ProgramDerivedAddress"].concat();
     (0xe0..=u8::MAX).rev().map(move |bump| Sha256::digest(seeds(bump)).into())
@@ -18,12 +18,12 @@ pub fn programdata_candidates(program: &[u8; 32]) -> impl Iterator<Item = [u8; 3
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoaderAccount<'a> {
-    /// A program of the upgradeable loader, whose code is in another account, at this address.
+    /// A program of the upgradeable loader, and its programdata address, where its code is.
     Program([u8; 32]),
     /// The code of such a program, or a program of an older loader with its code.
     Code(ProgramCode<'a>),
-    /// An account that is not a program: a buffer, an uninitialized account, or an account with a different
-    /// owner.
+    /// An account that is not a program: a buffer, an uninitialized account, an account of an older loader that
+    /// is not executable, or an account with a different owner.
     Other,
 }
 
@@ -115,17 +115,18 @@ mod tests {
         }
     }
 
-    /// Programs on mainnet, the addresses of their code, and the positions of these addresses among the
-    /// candidates.
+    /// Programs on mainnet, their programdata addresses, and the positions of these among the candidates.
     #[test]
-    fn addresses_of_code_are_derived() {
+    fn programdata_addresses_are_derived() {
         use crate::ledger::programs::address;
-        for (program, code, expected) in [
+        for (program, programdata, expected) in [
             ("JUP6LkbZbjS1jKKwapdHNy74zcZ3tLUZoi5QNyVTaV4", "4Ec7ZxZS6Sbdg5UGSLHbAnM7GQHp2eFd4KYWRexAipQT", 1),
             ("whirLbMiicVdio4qvUfM5KAg6Ct8VwpYzGff3uctyCc", "CtXfPzz36dH5Ws4UYKZvrQ1Xqzn42ecDW6y8NKuiN8nD", 1),
             ("6EF8rrecthR5Dkzon8Nwu78hRvfCKubJ14M5uBEwF6P", "B5MvUwXdiW1NMM6QFFD3ssPKBujD4zMohncbM73Z2BQu", 4),
         ] {
-            let position = programdata_candidates(&address(program)).position(|candidate| candidate == address(code));
+            let program_address = address(program);
+            let mut candidates = programdata_candidates(&program_address);
+            let position = candidates.position(|candidate| candidate == address(programdata));
             assert_eq!(position, Some(expected), "{program}");
         }
     }

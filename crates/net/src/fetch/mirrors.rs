@@ -91,7 +91,7 @@ impl Mirror {
         may_retry
     }
 
-    /// Repeats a request until it succeeds, or gives up on the server.
+    /// Retries a request until it succeeds, or gives up on the server.
     ///
     /// # Errors
     /// The last failure, or an interruption.

@@ -47,7 +47,7 @@ pub struct FindOptions {
 }
 
 impl FindOptions {
-    /// Creates options with these sources, and defaults for the rest.
+    /// Creates options with these sources, and defaults for the rest. Without sources, begin with `default`.
     pub fn new(sources: impl IntoIterator<Item = SourceLocation>) -> Self {
         Self { sources: Vec::from_iter(sources), ..Self::default() }
     }

@@ -120,7 +120,7 @@ async fn read_body(url: &Url, body: HttpResponseBody) -> Result<Vec<u8>, NetErro
 
 fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
     match error.source().and_then(|cause| cause.downcast_ref::<reqwest::Error>()) {
-        // It does not matter whether the request was sent: every request to a store can be repeated.
+        // It does not matter whether the request was sent: every request to a store can be retried.
         Some(error) if error.is_body() || error.is_decode() => {
             NetError::new(NetErrorKind::Truncated { received_bytes: 0 }, url, "the connection ended early")
         }

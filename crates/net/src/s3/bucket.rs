@@ -1,4 +1,4 @@
-//! Requests to one bucket. This module does not repeat failed requests: its callers do.
+//! Requests to one bucket. This module does not retry: its callers do.
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +19,7 @@ use slotpress_base::{Error, Result};
 use super::answers::Connector;
 use super::credentials::{Profile, anonymous_credentials};
 use super::failure::from_store_error;
-use super::{Condition, Object, PutOutcome, S3Options, SMALL_BYTES_MAX, SmallFile};
+use super::{Condition, Object, PutOutcome, S3Options, SmallFile};
 use crate::request::check_clock;
 use crate::{Client, NetError, NetErrorKind, Url, parse_url};
 
@@ -53,7 +53,7 @@ impl Bucket {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(name)
             .with_http_connector(Connector(client.http_client().clone()))
-            // `answers` limits the time of requests, and callers repeat them.
+            // The module `answers` limits the time of requests, and callers retry.
             .with_client_options(ClientOptions::new().with_allow_http(false))
             .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
             // Some stores refuse bulk deletion.
@@ -136,7 +136,7 @@ impl Bucket {
         let Some(response) = none_if_gone(&url, answer)? else { return Ok(None) };
         let etag = response.meta.e_tag.clone();
         let length_bytes = response.meta.size;
-        if length_bytes > bytes_max.min(SMALL_BYTES_MAX) {
+        if length_bytes > bytes_max {
             let why = format!("has {length_bytes} bytes, more than the {bytes_max} that are read");
             return Err(NetError::new(NetErrorKind::TooLong, &url, why));
         }
@@ -199,7 +199,7 @@ fn parse_endpoint(text: &str) -> Result<String> {
     let has_secret = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
     if has_secret || !url.scheme().starts_with("http") {
         return Err(Error::usage("the endpoint is not the URL of a service")
-            .with_hint("it is https://HOST[:PORT]; credentials come from the environment"));
+            .with_hint("pass https://HOST[:PORT]; credentials come from the environment"));
     }
     Ok(url.as_str().trim_end_matches('/').to_string())
 }

@@ -2,7 +2,7 @@
 //! the whole archive.
 
 use slotpress_base::{Error, ErrorKind, EscapePath, NoProgress, Result, split_at_most, to_usize};
-use slotpress_format::{BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, FieldReader, TarEvent, read_bank_front};
+use slotpress_format::{BLOCK_LEN, BankFile, Entry, EntryKind, EntryParser, FieldReader, TarEvent, read_bank_start};
 
 use super::opened::OpenArchive;
 use super::range::read_range;
@@ -99,7 +99,7 @@ pub fn read_bank_by_index(archive: &OpenArchive) -> Option<BankFile> {
     let (before, rest) = entries.split_at_checked(number)?;
     let entry = rest.first()?;
     let lengths_before = before.iter().map(Entry::tar_bytes);
-    let start = lengths_before.fold(BLOCK_BYTES, u64::saturating_add);
+    let start = lengths_before.fold(BLOCK_LEN as u64, u64::saturating_add);
     let mut front = vec![0; to_usize(entry.content_bytes).min(FRONT_BYTES)];
     read_range(archive, start, &mut front).ok()?;
     parse_front(entry, &front)
@@ -110,7 +110,7 @@ fn is_bank(entry: &Entry) -> bool {
 }
 
 fn parse_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
-    read_bank_front(FieldReader::new(front, entry.content_bytes, "the bank file")).ok()
+    read_bank_start(FieldReader::new(front, entry.content_bytes, "the bank file")).ok()
 }
 
 /// Parses the beginning of an archive until `has_enough` returns true, or until damage, which is not reported.

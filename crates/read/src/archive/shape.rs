@@ -11,7 +11,7 @@ use std::ops::Range;
 use slotpress_base::{Error, IoContext, Progress, Result, range_bytes, saturating_add_to, split_at_most, to_usize};
 use slotpress_format::{
     ArchiveCompression, BLOCK_LEN, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart,
-    SKIPPABLE_HEADER_BYTES, is_index, parse_block_header, parse_frame_start, skippable_frame_bytes,
+    SKIPPABLE_HEADER_BYTES, is_index, parse_block_header, parse_frame_start, skippable_frame_len,
 };
 
 use super::compression::detect_compression;
@@ -66,7 +66,7 @@ fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveSh
             FrameStart::Skippable { content_bytes, .. } => {
                 let (_, content) = split_at_most(split_at_most(&bytes, read).0, SKIPPABLE_HEADER_BYTES);
                 has_hashes |= is_index(content);
-                saturating_add_to(&mut offset, skippable_frame_bytes(content_bytes));
+                saturating_add_to(&mut offset, skippable_frame_len(content_bytes));
             }
             FrameStart::Zstd(header) => {
                 let frame = walk_frame(source, offset, &header, progress)?;

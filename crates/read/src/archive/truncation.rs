@@ -4,7 +4,7 @@
 use slotpress_base::{Result, split_at_most, to_usize};
 use slotpress_format::{
     BLOCK_CONTENT_BYTES_MAX, FRAME_HEADER_BYTES_MAX, FrameStart, SEEK_TABLE_FOOTER_BYTES, SKIPPABLE_MAGIC, ZSTD_MAGIC,
-    parse_block_header, parse_frame_start, seek_table_len, skippable_frame_bytes,
+    parse_block_header, parse_frame_start, seek_table_len, skippable_frame_len,
 };
 
 use super::shape::read_up_to;
@@ -96,7 +96,7 @@ fn classes_of_frame(bytes: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classe
     }
     let is_frame = match parse_frame_start(split_at_most(bytes, FRAME_HEADER_BYTES_MAX).0) {
         Ok(FrameStart::Skippable { content_bytes, .. }) => {
-            classes_at(skippable_frame_bytes(content_bytes)) & FRAME_END != 0
+            classes_at(skippable_frame_len(content_bytes)) & FRAME_END != 0
         }
         Ok(FrameStart::Zstd(header)) => {
             let block = if header.has_checksum { BLOCK_BEFORE_CHECKSUM } else { BLOCK };

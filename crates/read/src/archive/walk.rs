@@ -13,7 +13,7 @@ use serde::Serialize;
 use slotpress_base::{Error, Result, saturating_add_to, to_usize};
 use slotpress_format::{
     AGAVE_WINDOW_LOG_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
-    parse_block_header, parse_frame_start, skippable_frame_bytes,
+    parse_block_header, parse_frame_start, skippable_frame_len,
 };
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
@@ -100,7 +100,7 @@ impl FrameStatistics {
     pub fn add(&mut self, frame: &FrameStart) {
         match frame {
             FrameStart::Skippable { content_bytes, .. } => {
-                saturating_add_to(&mut self.skippable_bytes, skippable_frame_bytes(*content_bytes));
+                saturating_add_to(&mut self.skippable_bytes, skippable_frame_len(*content_bytes));
             }
             FrameStart::Zstd(header) => {
                 saturating_add_to(&mut self.frames, 1);
@@ -142,7 +142,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
                 FrameStart::Skippable { content_bytes, .. } => {
                     let is_index = is_index(bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default());
                     (self.on_frame)(SeenFrame { number: None, offset_bytes, start, is_index })?;
-                    self.input.skip(skippable_frame_bytes(content_bytes))?;
+                    self.input.skip(skippable_frame_len(content_bytes))?;
                 }
                 FrameStart::Zstd(header) => {
                     let number = self.frames;

@@ -1,7 +1,6 @@
 //! Parses the list of archives that `slotpress serve` publishes for programs (see
 //! `docs/serving.md`). Its contents are the server's claims, which are not checked here.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -9,7 +8,6 @@ use slotpress_format::{
     ArchiveName, ArchiveRoot, EpochSchedule, FrameHashesLocation, LISTING_VERSION, SlotTime, SlotTimeSource,
 };
 
-use super::keep::KeepReason;
 use super::{Catalog, FrameHashes, ListedArchive};
 
 /// Limit on the length of a list that is read, in bytes: enough for about 10,000 archives.
@@ -62,21 +60,10 @@ impl EntryJson {
         Some(ListedArchive {
             modified_ns: modified_seconds.saturating_mul(1_000_000_000),
             bank_unix_seconds: self.bank_unix_seconds.filter(|seconds| *seconds > 0),
-            kept_because: self.kept_because.and_then(|name| serde_json::from_value(name).ok()),
+            keep_reason: self.kept_because.and_then(|name| serde_json::from_value(name).ok()),
             hashes: root.zip(self.frame_hashes).map(|(root, location)| FrameHashes { root, location, rebased_on }),
             ..ListedArchive::new(name, dir, self.size_bytes.unwrap_or_default())
         })
-    }
-}
-
-impl Catalog {
-    #[doc(hidden)]
-    pub fn set_keep_reasons<'a>(&mut self, published: impl IntoIterator<Item = &'a ListedArchive>) {
-        let reasons: BTreeMap<String, Option<KeepReason>> =
-            published.into_iter().map(|archive| (archive.name.to_string(), archive.kept_because)).collect();
-        for archive in &mut self.archives {
-            archive.kept_because = reasons.get(&archive.name.to_string()).copied().flatten();
-        }
     }
 }
 

@@ -100,7 +100,7 @@ impl ArchiveFields {
             age_seconds: catalog.age_of(archive, now).map(|age| age.as_secs()),
             slots_behind,
             seconds_behind: catalog.slot_time.duration(slots_behind).as_secs(),
-            kept_because: archive.kept_because,
+            kept_because: archive.keep_reason,
             etag: (archive.file_id != FileId::default() || archive.hashes.is_some()).then(|| archive.etag()),
             root: archive.hashes.map(|hashes| hashes.root),
             frame_hashes: archive.hashes.map(|hashes| hashes.location),

@@ -19,7 +19,7 @@ mod tests;
 pub mod usable;
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -52,7 +52,7 @@ pub struct ListedArchive {
     #[doc(hidden)]
     pub is_bank_read: bool,
     /// Reason why `publish` keeps the archive, according to the target's list of archives.
-    pub kept_because: Option<KeepReason>,
+    pub keep_reason: Option<KeepReason>,
     #[doc(hidden)]
     pub file_id: FileId,
     /// Frame hashes, if the archive has them and they were read.
@@ -150,7 +150,7 @@ impl ListedArchive {
             modified_ns: 0,
             bank_unix_seconds: None,
             is_bank_read: false,
-            kept_because: None,
+            keep_reason: None,
             file_id: FileId::default(),
             hashes: None,
         }
@@ -277,6 +277,17 @@ impl Catalog {
     /// newest first. Incremental archives whose full one is missing come last.
     pub fn archives(&self) -> &[ListedArchive] {
         &self.archives
+    }
+
+    /// Sets the reason for keeping each archive to that of the archive of the same name in `published`, a list by
+    /// `publish`; to none if it is not there.
+    #[doc(hidden)]
+    pub fn set_keep_reasons<'a>(&mut self, published: impl IntoIterator<Item = &'a ListedArchive>) {
+        let reasons: BTreeMap<String, Option<KeepReason>> =
+            published.into_iter().map(|archive| (archive.name.to_string(), archive.keep_reason)).collect();
+        for archive in &mut self.archives {
+            archive.keep_reason = reasons.get(&archive.name.to_string()).copied().flatten();
+        }
     }
 
     /// Returns the unusable files that are named like archives. They are not among the archives.

@@ -60,8 +60,9 @@ pub struct PruneDecision<'a> {
 }
 
 impl PruneDecision<'_> {
+    /// Keeps the archive. Of several reasons, the strongest stays: the last in the order of [`KeepReason`].
     fn keep(&mut self, reason: KeepReason) {
-        self.keep_reason = self.keep_reason.or(Some(reason));
+        self.keep_reason = self.keep_reason.max(Some(reason));
     }
 }
 
@@ -69,7 +70,7 @@ fn keep_newest(decisions: &mut [PruneDecision<'_>], is_kind: fn(&ListedArchive) 
     let mut newest: Vec<_> = decisions.iter_mut().filter(|decision| is_kind(decision.archive)).collect();
     newest.sort_by_cached_key(|decision| decision.archive.sort_key());
     for decision in newest.into_iter().take(count) {
-        decision.keep_reason = decision.keep_reason.max(Some(KeepReason::Newest));
+        decision.keep(KeepReason::Newest);
     }
 }
 
@@ -123,17 +124,18 @@ fn strongest_reasons_by_base(decisions: &[PruneDecision<'_>]) -> BTreeMap<u64, O
 /// their full archives, or archives of unknown time. A full archive that was kept only for incremental ones
 /// is deleted with the last of them.
 fn shrink(decisions: &mut [PruneDecision<'_>], always_kept: &[&ArchiveName], bytes_max: u64) {
-    let mut order: Vec<usize> = (0..decisions.len()).collect();
     let strongest_reasons = strongest_reasons_by_base(decisions);
-    order.sort_by_key(|index| {
-        let PruneDecision { archive, keep_reason, .. } = decisions.get(*index)?;
+    let key_of = |PruneDecision { archive, keep_reason, .. }: &PruneDecision<'_>| {
         let strongest = if archive.is_full() { strongest_reasons.get(&archive.name.slot) } else { None };
+        // Count and age are equally weak reasons.
         let strength = (*strongest.unwrap_or(keep_reason)).max(Some(KeepReason::Newest));
-        Some((!archive.is_rebased(), strength, base_slot_of(archive), archive.is_full(), archive.name.slot))
-    });
+        (!archive.is_rebased(), strength, base_slot_of(archive), archive.is_full(), archive.name.slot)
+    };
+    let mut order: Vec<_> = decisions.iter().map(key_of).zip(0..).collect();
+    order.sort_unstable();
     let kept = decisions.iter().filter(|decision| decision.keep_reason.is_some());
     let mut kept_bytes = kept.map(|decision| decision.archive.size_bytes).fold(0, u64::saturating_add);
-    for index in order {
+    for (_, index) in order {
         if kept_bytes <= bytes_max {
             return;
         }
@@ -204,7 +206,7 @@ fn week_number(time: Duration) -> u64 {
 }
 
 /// Decides which archives the limits on days, weeks and epochs keep. Returns a decision on each archive,
-/// in the order of the catalog. Of several reasons, names the last in the order of [`KeepReason`].
+/// in the order of the catalog.
 ///
 /// A state is a full archive, or an incremental one with its full one. Results of `rebase` are not
 /// counted. If days or weeks are requested, an archive of unknown time is kept. If epochs are requested
@@ -233,7 +235,7 @@ fn decide_by_period<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> 
     let is_epoch_unknown = keep.epoch_ends > 0 && catalog.epoch_schedule.is_none();
     for decision in &mut decisions {
         if is_epoch_unknown || is_time_needed && decision.time.is_none() && !decision.archive.is_rebased() {
-            decision.keep_reason = Some(KeepReason::Undated);
+            decision.keep(KeepReason::Undated);
         }
     }
     decisions
@@ -252,7 +254,7 @@ fn keep_newest_of_each(
             && periods.len() < count
             && periods.insert(period)
         {
-            state.keep_reason = Some(reason);
+            state.keep(reason);
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::io;
 
 use slotpress_base::{ErrorKind, IoHint, Result, split_at_most};
-use slotpress_format::{ArchiveCompression, BLOCK_BYTES, BLOCK_LEN, FrameHashesLocation};
+use slotpress_format::{ArchiveCompression, BLOCK_LEN, FrameHashesLocation};
 
 use super::{FileFault, FrameHashes, ListedArchive};
 use crate::archive::compression::detect_compression;
@@ -43,7 +43,7 @@ pub fn judge_source(source: &dyn Source) -> Result<Option<FrameHashes>, FileFaul
     let is_truncated = match compression {
         ArchiveCompression::Zstd => is_plainly_truncated(source).map_err(|_| FileFault::Unreadable)?,
         ArchiveCompression::Lz4 => !has_end_mark(source, length_bytes).map_err(|_| FileFault::Unreadable)?,
-        ArchiveCompression::None => !length_bytes.is_multiple_of(BLOCK_BYTES),
+        ArchiveCompression::None => !length_bytes.is_multiple_of(BLOCK_LEN as u64),
         ArchiveCompression::Bzip2 | ArchiveCompression::Gzip => false,
     };
     if is_truncated { Err(FileFault::Truncated) } else { Ok(None) }

@@ -2,7 +2,7 @@
 //! can fill any frame.
 
 use slotpress_base::{IoHint, Result, copy_at_most, panic_point, split_at_most, to_usize};
-use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, StorageFile};
+use slotpress_format::{BLOCK_LEN, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, StorageFile};
 
 use crate::Plan;
 use crate::plan::file::{OpenStorage, storage_dir_of};
@@ -43,7 +43,7 @@ impl Plan {
         let first = parts.next();
         let second = parts.next();
         second.or(first).is_some_and(|(storage, part)| {
-            self.is_storage_cold(storage, part.offset.saturating_sub(BLOCK_BYTES), part.length_bytes)
+            self.is_storage_cold(storage, part.offset.saturating_sub(BLOCK_LEN as u64), part.length_bytes)
         })
     }
 
@@ -80,13 +80,13 @@ impl Plan {
 
     fn fill_entry(&self, number: usize, mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
         let Some(entry) = self.entry(number) else { return Ok(()) };
-        if offset < BLOCK_BYTES {
+        if offset < BLOCK_LEN as u64 {
             let header = entry.header();
             let copied = copy_at_most(split_at_most(&header, to_usize(offset)).1, buf);
             buf = buf.split_at_mut(copied).1;
             offset = offset.saturating_add(copied as u64);
         }
-        let content_offset = offset.saturating_sub(BLOCK_BYTES);
+        let content_offset = offset.saturating_sub(BLOCK_LEN as u64);
         let content_bytes = entry.content_bytes.saturating_sub(content_offset).min(buf.len() as u64);
         let (data, padding) = buf.split_at_mut(to_usize(content_bytes));
         padding.fill(0);

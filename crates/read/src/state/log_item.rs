@@ -70,9 +70,9 @@ impl LogItem for RecordVersion {
 
     fn append_to(&self, bytes: &mut Vec<u8>) {
         let [a, b, c] = self.fingerprint.0;
-        [a, b, c, self.tagged_storage, self.offset_units]
-            .iter()
-            .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        for word in [a, b, c, self.tagged_storage, self.offset_units] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
     }
 
     fn from_bytes(bytes: &[u8]) -> Self {

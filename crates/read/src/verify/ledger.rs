@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::{Error, ErrorKind, EscapePath, Result, Stage, Stopwatch};
 use slotpress_format::{
-    BankFile, BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, find_bank_snapshot_with_gaps,
+    BankFile, BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, find_bank_snapshot_lenient,
     parse_status_cache, read_version,
 };
 
@@ -32,7 +32,7 @@ pub(crate) fn read_ledger(
         job.progress.warn(&format!("{message}: {RESTORE_JOURNAL_HINT}"));
     }
     let stopwatch = Stopwatch::start();
-    let mut report = match find_bank_snapshot_with_gaps(paths, slot, job.options.threads) {
+    let mut report = match find_bank_snapshot_lenient(paths, slot, job.options.threads) {
         Ok(snapshot) => read_bank_snapshot(snapshot, base_slot, &job)?,
         Err(error) => report_ledger_error(error, Failures::new(), &paths.ledger, &job)?,
     };
