@@ -187,9 +187,7 @@ impl Table {
         // padding of the last column, so the table may be wider by that padding.
         grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + self.gap_columns());
         lines.extend(trim_lines(&grid));
-        for note in &self.notes {
-            lines.extend(wrap(note, columns));
-        }
+        lines.extend(self.notes.iter().flat_map(|note| wrap(note, columns)));
         lines
     }
 

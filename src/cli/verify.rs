@@ -254,9 +254,7 @@ fn failure_lines(word: &str, failures: &[Failure], unlisted_count: u64, report: 
         let fields = serde_json::to_value(failure).unwrap_or_default();
         lines.extend(render::fill_rows(&fields, &rows));
     }
-    for hint in hints {
-        lines.push(format!("  what to do: {hint}"));
-    }
+    lines.extend(hints.iter().map(|hint| format!("  what to do: {hint}")));
     if omitted_count > 0 {
         let count = values::show_count(omitted_count);
         lines.push(format!("and {count} more (`--json` lists up to 50 for each rule)"));
