@@ -2,9 +2,55 @@
 //! them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use super::entries;
+
+/// Length of a record's header. The account's data follows it.
+pub const RECORD_HEADER_BYTES: usize = 136;
+
+/// Places of fields in the header of a record.
+pub mod field {
+    use std::ops::Range;
+
+    pub const DATA_LEN: Range<usize> = 8..16;
+    pub const PUBKEY: Range<usize> = 16..48;
+    pub const LAMPORTS: Range<usize> = 48..56;
+    pub const RENT_EPOCH: Range<usize> = 56..64;
+    pub const OWNER: Range<usize> = 64..96;
+    pub const EXECUTABLE: usize = 96;
+    /// The fields from the length of the data on, without the write version, the padding and the stored hash.
+    pub const COMPARED: Range<usize> = DATA_LEN.start..EXECUTABLE + 1;
+    pub const PADDING: Range<usize> = 97..104;
+    pub const STORED_HASH: Range<usize> = 104..136;
+}
+
+/// Places of fields in the data of a delegated stake account.
+pub mod stake_field {
+    use std::ops::Range;
+
+    pub const KIND: Range<usize> = 0..4;
+    pub const ACTIVATION_EPOCH: Range<usize> = 164..172;
+    pub const DEACTIVATION_EPOCH: Range<usize> = 172..180;
+    pub const CREDITS_OBSERVED: Range<usize> = 188..196;
+}
+
+pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8 bytes"))
+}
+
+/// Returns the range of each record of a storage, without padding.
+pub fn record_ranges(storage: &[u8]) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let mut start = 0;
+    while start + RECORD_HEADER_BYTES <= storage.len() {
+        let end = start + RECORD_HEADER_BYTES + u64_at(storage, start + field::DATA_LEN.start) as usize;
+        ranges.push(start..end);
+        start = end.next_multiple_of(8);
+    }
+    ranges
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainRecord {
@@ -21,7 +67,7 @@ pub struct PlainRecord {
 
 impl PlainRecord {
     pub fn stored_bytes(&self) -> u64 {
-        (136 + self.data.len() as u64).next_multiple_of(8)
+        (RECORD_HEADER_BYTES as u64 + self.data.len() as u64).next_multiple_of(8)
     }
 }
 
@@ -33,24 +79,20 @@ pub fn records(archive: &Path) -> Vec<PlainRecord> {
             continue;
         };
         let (slot, id) = (slot.parse().expect("a slot"), id.parse().expect("an id"));
-        let bytes = &entry.content;
-        let number = |offset: usize| u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8"));
-        let key = |offset: usize| bs58::encode(&bytes[offset..offset + 32]).into_string();
-        let mut offset = 0;
-        while offset + 136 <= bytes.len() {
-            let data_len = number(offset + 8) as usize;
+        for range in record_ranges(&entry.content) {
+            let offset = range.start;
+            let (header, data) = entry.content[range].split_at(RECORD_HEADER_BYTES);
             records.push(PlainRecord {
                 slot,
                 id,
                 offset,
-                pubkey: key(offset + 16),
-                owner: key(offset + 64),
-                lamports: number(offset + 48),
-                rent_epoch: number(offset + 56),
-                executable: bytes[offset + 96] == 1,
-                data: bytes[offset + 136..offset + 136 + data_len].to_vec(),
+                pubkey: bs58::encode(&header[field::PUBKEY]).into_string(),
+                owner: bs58::encode(&header[field::OWNER]).into_string(),
+                lamports: u64_at(header, field::LAMPORTS.start),
+                rent_epoch: u64_at(header, field::RENT_EPOCH.start),
+                executable: header[field::EXECUTABLE] == 1,
+                data: data.to_vec(),
             });
-            offset = (offset + 136 + data_len).next_multiple_of(8);
         }
     }
     assert!(!records.is_empty());

@@ -13,6 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use crate::common::records::{RECORD_HEADER_BYTES, field};
 use crate::common::{archive, entries, fixture_of, ledger_of, name, slotpress, write_archive};
 
 /// Makes full archives of a chain at slots 26 and 40.
@@ -38,8 +39,11 @@ pub fn write_without_tombstones(rebased: &Path, dir: &Path) -> Option<PathBuf> {
     let mut removed = 0;
     for entry in entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/")) {
         // Tombstones are the last records of a storage, and have no data.
-        while entry.content.len() >= 136 && entry.content[entry.content.len() - 88..][..8] == [0; 8] {
-            entry.content.truncate(entry.content.len() - 136);
+        let content = &mut entry.content;
+        while let Some(header) = content.last_chunk::<RECORD_HEADER_BYTES>()
+            && header[field::LAMPORTS] == [0; 8]
+        {
+            content.truncate(content.len() - RECORD_HEADER_BYTES);
             removed += 1;
         }
     }

@@ -624,20 +624,20 @@ fn add_documents(corpus: &mut Corpus) {
 fn add_records(corpus: &mut Corpus) {
     for (label, offset) in [
         ("write version", 3),
-        ("pubkey", 20),
-        ("lamports", 48),
-        ("rent epoch", 57),
-        ("owner", 70),
-        ("executable", 96),
-        ("padding", 99),
-        ("stored hash", 120),
-        ("data", 136),
+        ("pubkey", field::PUBKEY.start + 4),
+        ("lamports", field::LAMPORTS.start),
+        ("rent epoch", field::RENT_EPOCH.start + 1),
+        ("owner", field::OWNER.start + 6),
+        ("executable", field::EXECUTABLE),
+        ("padding", field::PADDING.start + 2),
+        ("stored hash", field::STORED_HASH.start + 16),
+        ("data", RECORD_HEADER_BYTES),
     ] {
         corpus.add_altered_storage(&format!("a bit of {label}"), |content| content[offset] ^= 1);
     }
-    corpus.add_altered_storage("executable 2", |content| content[96] = 2);
-    corpus.add_altered_storage("data length one more", |content| content[8] += 1);
-    corpus.add_altered_storage("data length of 2^40", |content| content[13] = 1);
+    corpus.add_altered_storage("executable 2", |content| content[field::EXECUTABLE] = 2);
+    corpus.add_altered_storage("data length one more", |content| content[field::DATA_LEN.start] += 1);
+    corpus.add_altered_storage("data length of 2^40", |content| content[field::DATA_LEN.start + 5] = 1);
     corpus.add_altered_storage("the last record truncated", |content| {
         let last = record_ranges(content).pop().expect("a record");
         content.truncate(last.start + 100);
@@ -669,22 +669,22 @@ fn add_records(corpus: &mut Corpus) {
     });
     corpus.add_altered_storage("a tombstone of an account that never existed", |content| {
         content.resize(content.len().next_multiple_of(8), 0);
-        let mut record = [0; 136];
-        record[16..48].fill(0x77);
+        let mut record = [0; RECORD_HEADER_BYTES];
+        record[field::PUBKEY].fill(0x77);
         content.extend(record);
     });
     corpus.add_altered_storage("an extra account", |content| {
         content.resize(content.len().next_multiple_of(8), 0);
-        let mut record = [0; 136];
-        record[16..48].fill(0x77);
-        record[48] = 1;
+        let mut record = [0; RECORD_HEADER_BYTES];
+        record[field::PUBKEY].fill(0x77);
+        record[field::LAMPORTS.start] = 1;
         content.extend(record);
     });
     corpus.add_altered_tar("records: lamports moved between accounts", |tar| {
         let content = &mut tar.rich_storage().content;
         let second = record_ranges(content)[1].start;
-        content[48] ^= 1;
-        content[second + 48] ^= 1;
+        content[field::LAMPORTS.start] ^= 1;
+        content[second + field::LAMPORTS.start] ^= 1;
     });
     corpus.add_altered_tar("records: an older version in an older storage", |tar| {
         let storages = tar.storages();
@@ -693,7 +693,7 @@ fn add_records(corpus: &mut Corpus) {
         let old = &mut tar.members[storages[0]];
         let mut content = old.content.clone();
         content.resize(content.len().next_multiple_of(8), 0);
-        let lamports = content.len() + 48;
+        let lamports = content.len() + field::LAMPORTS.start;
         content.extend(record);
         content[lamports] ^= 0x55;
         old.set_content(content);

@@ -1,6 +1,5 @@
 //! Splits archives of the fixtures into their members, and assembles them again.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
@@ -9,6 +8,7 @@ use slotpress_read::{
     ArchiveInput, CheckOptions, Failure, Rule, Snapshot, SnapshotClient, VerifyOptions, VerifyReport,
 };
 
+pub use crate::common::records::{RECORD_HEADER_BYTES, field, record_ranges, u64_at};
 pub use crate::common::{FULL_26, INCREMENTAL_26_40};
 
 pub fn agave_dir() -> PathBuf {
@@ -126,9 +126,8 @@ impl Tar {
                 let content = &self.members[*index].content;
                 let ranges = record_ranges(content);
                 ranges.len() >= 3
-                    && ranges[0].len() > 136
-                    && u64_at(content, 48) > 0
-                    && u64_at(content, ranges[1].start + 48) > 0
+                    && ranges[0].len() > RECORD_HEADER_BYTES
+                    && ranges[..2].iter().all(|range| u64_at(content, range.start + field::LAMPORTS.start) > 0)
             })
             .expect("a storage");
         &mut self.members[index]
@@ -141,22 +140,6 @@ pub fn is_bank_file(path: &str) -> bool {
 
 pub fn is_status_cache(path: &str) -> bool {
     path == "snapshots/status_cache"
-}
-
-pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
-    u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8"))
-}
-
-/// Returns the range of every record, without padding.
-pub fn record_ranges(storage: &[u8]) -> Vec<Range<usize>> {
-    let mut ranges = Vec::new();
-    let mut start = 0;
-    while start + 136 <= storage.len() {
-        let end = start + 136 + u64_at(storage, start + 8) as usize;
-        ranges.push(start..end);
-        start = end.next_multiple_of(8);
-    }
-    ranges
 }
 
 pub fn compress(bytes: &[u8]) -> Vec<u8> {

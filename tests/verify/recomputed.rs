@@ -5,9 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use slotpress_format::{
-    BankFile, BankStakes, FieldReader, LatticeAccumulator, RECORD_HEADER_BYTES, RecordHeader, parse_bank_file_lenient,
-};
+use slotpress_format::{BankFile, BankStakes, FieldReader, LatticeAccumulator, RecordHeader, parse_bank_file_lenient};
 
 use crate::verify::altered::{Altered, ArchiveFile};
 use crate::verify::fixtures::*;
@@ -67,11 +65,11 @@ fn find_name(dir: &Path, prefix: &str) -> String {
 
 fn record_bytes(address: &[u8; 32], account: &Account) -> Vec<u8> {
     let mut bytes = vec![0; RECORD_HEADER_BYTES];
-    bytes[8..16].copy_from_slice(&(account.data.len() as u64).to_le_bytes());
-    bytes[16..48].copy_from_slice(address);
-    bytes[48..56].copy_from_slice(&account.lamports.to_le_bytes());
-    bytes[56..64].fill(0xFF);
-    bytes[64..96].copy_from_slice(&account.owner);
+    bytes[field::DATA_LEN].copy_from_slice(&(account.data.len() as u64).to_le_bytes());
+    bytes[field::PUBKEY].copy_from_slice(address);
+    bytes[field::LAMPORTS].copy_from_slice(&account.lamports.to_le_bytes());
+    bytes[field::RENT_EPOCH].fill(0xFF);
+    bytes[field::OWNER].copy_from_slice(&account.owner);
     bytes.extend_from_slice(&account.data);
     bytes
 }
@@ -112,8 +110,8 @@ impl State {
                 let content = &tar.members[index].content;
                 for range in record_ranges(content) {
                     let (header, data) = content[range].split_at(RECORD_HEADER_BYTES);
-                    let header: [u8; RECORD_HEADER_BYTES] = header.try_into().expect("136");
-                    let address = header[16..48].try_into().expect("32");
+                    let header: [u8; RECORD_HEADER_BYTES] = header.try_into().expect("a header");
+                    let address = header[field::PUBKEY].try_into().expect("32 bytes");
                     if versions.get(&address).is_none_or(|known| known.slot <= slot) {
                         versions.insert(address, Version { slot, header, data: data.to_vec() });
                     }
@@ -126,8 +124,8 @@ impl State {
     /// Returns all open accounts of the state.
     pub fn accounts(&self) -> BTreeMap<[u8; 32], Account> {
         let account = |Version { header, data, .. }| Account {
-            lamports: u64_at(&header, 48),
-            owner: header[64..96].try_into().expect("32"),
+            lamports: u64_at(&header, field::LAMPORTS.start),
+            owner: header[field::OWNER].try_into().expect("32 bytes"),
             data,
         };
         let accounts = self.versions().into_iter().map(|(address, version)| (address, account(version)));
@@ -238,7 +236,7 @@ fn find_place(content: &[u8], name: &str) -> FieldPlace {
 fn remove_records(tar: &mut Tar, address: &[u8; 32]) {
     for index in tar.storages().into_iter().rev() {
         let old = &tar.members[index].content;
-        let is_of_account = |record: &[u8]| record[16..48] == *address;
+        let is_of_account = |record: &[u8]| record[field::PUBKEY] == *address;
         let mut content = Vec::new();
         let mut has_account = false;
         for range in record_ranges(old) {

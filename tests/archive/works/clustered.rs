@@ -1,10 +1,12 @@
 //! Clustered archives: the same accounts, in a different order.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use crate::common::records::{RECORD_HEADER_BYTES, field, record_ranges};
 use crate::common::*;
 
 const CLUSTERED: [&str; 2] = ["--layout", "clustered"];
@@ -23,14 +25,11 @@ fn archive_with(ledger: &Path, out: &TempDir, flags: &[&[&str]]) -> PathBuf {
 
 /// Returns the meaningful bytes of each record of a storage, sorted.
 fn sorted_records(storage: &[u8]) -> Vec<Vec<u8>> {
-    let mut records = Vec::new();
-    let mut start = 0;
-    while start + 136 <= storage.len() {
-        let data_len = u64::from_le_bytes(storage[start + 8..start + 16].try_into().expect("8"));
-        let end = start + 136 + usize::try_from(data_len).expect("small");
-        records.push([&storage[start + 8..start + 97], &storage[start + 136..end]].concat());
-        start = end.next_multiple_of(8);
-    }
+    let compared_bytes = |range: Range<usize>| {
+        let (header, data) = storage[range].split_at(RECORD_HEADER_BYTES);
+        [&header[field::COMPARED], data].concat()
+    };
+    let mut records: Vec<Vec<u8>> = record_ranges(storage).into_iter().map(compared_bytes).collect();
     records.sort();
     records
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::common::records::record_ranges;
 use crate::common::*;
 
 /// Asserts what must hold for every archive.
@@ -116,14 +117,7 @@ fn the_full_archive_of_slot_40_holds_the_newest_records() {
 
 /// Returns the records of a storage without their padding.
 fn records(storage: &[u8]) -> BTreeSet<Vec<u8>> {
-    let mut records = BTreeSet::new();
-    let mut start = 0;
-    while start + 136 <= storage.len() {
-        let data_len = u64::from_le_bytes(storage[start + 8..start + 16].try_into().expect("8")) as usize;
-        records.insert(storage[start..start + 136 + data_len].to_vec());
-        start = (start + 136 + data_len).next_multiple_of(8);
-    }
-    records
+    record_ranges(storage).into_iter().map(|range| storage[range].to_vec()).collect()
 }
 
 #[test]

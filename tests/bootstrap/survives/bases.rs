@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::bootstrap::{Mirror, serve_with_list};
 use crate::common::http::{Request, Server, send_response};
+use crate::common::records::field;
 use crate::common::site::*;
 use crate::common::*;
 
@@ -55,7 +56,7 @@ fn an_old_archive_with_another_state_is_not_used() {
     let old = mirror.copy_old_to(&ledger);
     let mut entries = entries(&old);
     let storage = entries.iter_mut().rfind(|entry| entry.path.starts_with("accounts/")).expect("a storage");
-    storage.content[48] ^= 1;
+    storage.content[field::LAMPORTS.start] ^= 1;
     fs::write(&old, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
     let stderr = assert_newest_full_alone(&mirror, &url, &ledger, "other lamports");
     assert!(stderr.contains(&format!("of {} were fetched for nothing", mirror.rebased_name)), "{stderr}");

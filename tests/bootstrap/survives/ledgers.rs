@@ -12,6 +12,7 @@ use std::{fs, thread};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::http::*;
+use crate::common::records::field;
 use crate::common::site::*;
 use crate::common::*;
 
@@ -168,7 +169,7 @@ fn forge_archives(files: &Files) -> Files {
         let mut entries = entries(&path);
         let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/") && !entry.content.is_empty());
         // Flips a bit of the first account's balance.
-        storage.expect("a storage").content[48] ^= 1;
+        storage.expect("a storage").content[field::LAMPORTS.start] ^= 1;
         let tar = dir.path().join(name.replace(".zst", ""));
         fs::write(&tar, make_tar(&entries)).expect("written");
         let out = temp_dir();

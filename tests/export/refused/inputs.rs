@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::common::records::field;
 use crate::common::*;
 use crate::export::{assert_exported, assert_refused, export_rows, fixture_pair, read_manifest, run_export, stderr_of};
 
@@ -80,7 +81,7 @@ fn half_an_archive_is_refused() {
 fn a_forged_record_is_refused_unless_the_state_is_not_checked() {
     let [full, _] = fixture_pair("agave-4.2.2");
     let dir = temp_dir();
-    let forged = write_with_altered_record(&full, dir.path(), |record| record[48] ^= 1);
+    let forged = write_with_altered_record(&full, dir.path(), |record| record[field::LAMPORTS.start] ^= 1);
     assert_refused(&[&forged], &[], 3, "do not add up to the bank file's capitalization");
     let out = temp_dir();
     assert_exported(&[&forged], out.path(), &["--check", "frames"]);
@@ -123,7 +124,7 @@ fn an_account_beyond_int64_is_refused() {
     let [full, _] = fixture_pair("agave-4.2.2");
     let dir = temp_dir();
     let large = write_with_altered_record(&full, dir.path(), |record| {
-        record[48..56].copy_from_slice(&(1u64 << 63).to_le_bytes());
+        record[field::LAMPORTS].copy_from_slice(&(1u64 << 63).to_le_bytes());
     });
     let message = "is 9223372036854775808: a column of int64 ends at 9223372036854775807";
     assert_refused(&[&large], &["--check", "frames"], 1, message);

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::engines::{python_command, run_json_script};
 use super::tables::{ALL_TABLES, make_synthetic_pair};
+use crate::common::records::{RECORD_HEADER_BYTES, field, record_ranges, stake_field, u64_at};
 use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::number_from_env;
 use crate::common::*;
@@ -84,12 +85,8 @@ fn alter_chain(chain: &Chain, alter: impl Fn(usize, &mut [u8])) -> Chain {
             let mut entries = entries(archive);
             let storages = entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/"));
             for TarEntry { content, .. } in storages {
-                let mut offset = 0;
-                while offset + 136 <= content.len() {
-                    let data_len = content[offset + 8..offset + 16].try_into().expect("8 bytes");
-                    let data_len = u64::from_le_bytes(data_len) as usize;
-                    alter(day, &mut content[offset..offset + 136 + data_len]);
-                    offset += (136 + data_len).next_multiple_of(8);
+                for range in record_ranges(content) {
+                    alter(day, &mut content[range]);
                 }
             }
             let path = to.join(name(archive));
@@ -108,20 +105,39 @@ const SYSVAR_PREFIX: [u8; 3] = [6, 167, 213];
 /// On the second day, closes a third of the accounts by changing the addresses in their records, and gives
 /// another third a different owner.
 fn close_and_give_away(day: usize, record: &mut [u8]) {
-    if day != 1 || record[16..].starts_with(&SYSVAR_PREFIX) {
+    if day != 1 || is_sysvar(record) {
         return;
     }
-    match record[16] % 3 {
-        0 => record[47] ^= 1,
-        1 => record[64..96].fill(7),
+    match record[field::PUBKEY.start] % 3 {
+        0 => change_address(record),
+        1 => change_owner(record),
         _ => {}
     }
 }
 
+fn is_sysvar(record: &[u8]) -> bool {
+    record[field::PUBKEY].starts_with(&SYSVAR_PREFIX)
+}
+
+/// Changes the last byte of the address in a record, so that its account is closed and another one exists.
+fn change_address(record: &mut [u8]) {
+    record[field::PUBKEY.end - 1] ^= 1;
+}
+
+fn change_owner(record: &mut [u8]) {
+    record[field::OWNER].fill(7);
+}
+
+const STAKE_ACCOUNT_BYTES: usize = 200;
+
+/// The kind of a delegated stake, in a stake account's data.
+const DELEGATED: [u8; 4] = 2u32.to_le_bytes();
+
 /// Sets the activation epoch of each delegated stake to 1.
 fn activate_in_epoch_1(_: usize, record: &mut [u8]) {
-    if record.len() == 136 + 200 && record[136..140] == 2u32.to_le_bytes() {
-        record[136 + 164..136 + 172].copy_from_slice(&1u64.to_le_bytes());
+    let data = &mut record[RECORD_HEADER_BYTES..];
+    if data.len() == STAKE_ACCOUNT_BYTES && data[stake_field::KIND] == DELEGATED {
+        data[stake_field::ACTIVATION_EPOCH].copy_from_slice(&1u64.to_le_bytes());
     }
 }
 
@@ -262,15 +278,15 @@ fn changes_of_random_chains_are_those_that_a_comparison_finds() {
         let mut rng = SeededRng::new(seed);
         let chain = alter_chain(&bases[rng.below(bases.len())], |day, record| {
             // All bytes after the last record are zero.
-            if record[16..].starts_with(&SYSVAR_PREFIX) || record[16..48] == [0; 32] {
+            if is_sysvar(record) || record[field::PUBKEY] == [0; 32] {
                 return;
             }
-            let address = u64::from_le_bytes(record[16..24].try_into().expect("8 bytes"));
+            let address = u64_at(record, field::PUBKEY.start);
             match SeededRng::new(seed ^ address ^ (day as u64 + 1).rotate_left(40)).below(10) {
-                0 => record[47] ^= 1,
-                1 => record[64..96].fill(7),
-                2 => record[48] ^= 1,
-                3 => record[136..].iter_mut().rev().take(8).for_each(|byte| *byte ^= 1),
+                0 => change_address(record),
+                1 => change_owner(record),
+                2 => record[field::LAMPORTS.start] ^= 1,
+                3 => record[RECORD_HEADER_BYTES..].iter_mut().rev().take(8).for_each(|byte| *byte ^= 1),
                 _ => {}
             }
         });
@@ -468,7 +484,7 @@ fn both_states_are_checked() {
     let before = tree(out.path());
     let mut entries = entries(first[0]);
     let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/")).expect("a storage");
-    storage.content[48] ^= 1;
+    storage.content[field::LAMPORTS.start] ^= 1;
     let forged = dir.path().join(name(first[0]));
     write_archive(&forged, &entries);
     let forged_old = run_export(&second, out.path(), &["--since", text(&forged)]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::common::records::{PlainRecord, newest, records};
+use crate::common::records::{PlainRecord, newest, records, stake_field, u64_at};
 use crate::common::*;
 use crate::export::{
     assert_exported, csv_lines, export_rows, fixture_pair, read_manifest, run_export, sha256_hex, stderr_of,
@@ -49,10 +49,6 @@ impl Accounts {
 
 pub fn address_at(data: &[u8], offset: usize) -> String {
     bs58::encode(&data[offset..offset + 32]).into_string()
-}
-
-fn u64_at(data: &[u8], offset: usize) -> u64 {
-    u64::from_le_bytes(data[offset..offset + 8].try_into().expect("8 bytes"))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -115,9 +111,9 @@ fn stake_row(account: &PlainRecord) -> Option<Vec<String>> {
     let delegation = match data[0] {
         2 => [
             u64_at(data, 156).to_string(),
-            epoch_cell(u64_at(data, 164)),
-            epoch_cell(u64_at(data, 172)),
-            u64_at(data, 188).to_string(),
+            epoch_cell(u64_at(data, stake_field::ACTIVATION_EPOCH.start)),
+            epoch_cell(u64_at(data, stake_field::DEACTIVATION_EPOCH.start)),
+            u64_at(data, stake_field::CREDITS_OBSERVED.start).to_string(),
         ],
         _ => Default::default(),
     };

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::records::{PlainRecord, decode_base64, newest, records};
+use crate::common::records::{PlainRecord, decode_base64, field, newest, records};
 use crate::common::*;
 use crate::inspect::*;
 
@@ -179,7 +179,7 @@ fn the_newest_version_is_found_in_any_order_of_storages() {
     for storage in &mut storages {
         newest_slot = newest_slot.max(slot_of(&storage.path));
         let key = keys[usize::from(slot_of(&storage.path) % 2 == 0)];
-        storage.content[16..48].copy_from_slice(&key);
+        storage.content[field::PUBKEY].copy_from_slice(&key);
     }
     storages.sort_by_key(|storage| slot_of(&storage.path) * 7 % 31);
     entries.extend(storages);

@@ -4,9 +4,11 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use crate::common::records::{RECORD_HEADER_BYTES, field, record_ranges};
 use crate::common::*;
 
 const CHAINS: [&str; 2] = [AGAVE_4_2, AGAVE_4_4];
@@ -31,19 +33,15 @@ fn forge(source: &Path, forgery: Forgery, to: &Path) -> PathBuf {
     let slot_of = |path: &str| path.strip_prefix("accounts/")?.split_once('.')?.0.parse::<u64>().ok();
     let storage = entries.iter_mut().max_by_key(|entry| slot_of(&entry.path)).expect("a storage");
     let content = &mut storage.content;
-    let mut offset = 0;
-    loop {
-        let length = u64::from_le_bytes(content[offset + 8..offset + 16].try_into().expect("8")) as usize;
-        match forgery {
-            Forgery::Lamports => content[offset + 48] ^= 1,
-            Forgery::Data if length > 0 => content[offset + 136 + length / 2] ^= 1,
-            Forgery::Data => {
-                offset = (offset + 136 + length).next_multiple_of(8);
-                continue;
-            }
+    let forged_byte = match forgery {
+        Forgery::Lamports => field::LAMPORTS.start,
+        Forgery::Data => {
+            let has_data = |record: &Range<usize>| record.len() > RECORD_HEADER_BYTES;
+            let record = record_ranges(content).into_iter().find(has_data).expect("a record with data");
+            (record.start + RECORD_HEADER_BYTES + record.end) / 2
         }
-        break;
-    }
+    };
+    content[forged_byte] ^= 1;
     let plain = to.join("plain");
     fs::create_dir_all(&plain).expect("made");
     let path = plain.join(name(source));

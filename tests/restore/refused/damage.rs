@@ -15,6 +15,7 @@ use slotpress_base::NoProgress;
 use slotpress_format::{Entry, EntryKind, Index, SeekTableItem, seek_table_frame};
 use tempfile::TempDir;
 
+use crate::common::records::RECORD_HEADER_BYTES;
 use crate::common::*;
 
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
@@ -266,8 +267,12 @@ fn sets_of_entries_that_no_client_loads_are_refused() {
             entries.iter_mut().find(|entry| entry.path == path).expect("the entry").content.clear();
         });
     }
-    assert_change_refused("two storages of a slot", &|entries| entries.push(file_entry("accounts/5.99", &[1; 136])));
-    assert_change_refused("a storage of the future", &|entries| entries.push(file_entry("accounts/27.99", &[1; 136])));
+    assert_change_refused("two storages of a slot", &|entries| {
+        entries.push(file_entry("accounts/5.99", &[1; RECORD_HEADER_BYTES]))
+    });
+    assert_change_refused("a storage of the future", &|entries| {
+        entries.push(file_entry("accounts/27.99", &[1; RECORD_HEADER_BYTES]))
+    });
     assert_change_refused("two bank files", &|entries| {
         let bank = entries.iter().find(|entry| entry.path == "snapshots/26/26").expect("the entry").content.clone();
         entries.push(file_entry("snapshots/27/27", &bank));

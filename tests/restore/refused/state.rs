@@ -2,6 +2,7 @@
 //! incomplete archives are found even without checksums and without a storage map.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,7 @@ use slotpress_base::NoProgress;
 use slotpress_format::{Hash, LedgerPaths};
 use slotpress_read::{CheckMode, CheckOptions, Completeness, LocalArchive, Snapshot, VerifyOptions, verify};
 
+use crate::common::records::{field, record_ranges};
 use crate::common::seeded_rng::SeededRng;
 use crate::common::*;
 
@@ -168,8 +170,8 @@ fn missing_doubled_short_and_foreign_storages_are_refused() {
         // A cut between two records: the rest is a sequence of records.
         let mut short = original.clone();
         let storage = nth_storage(&mut short, storages.len() - 1);
-        let first_data_len = u64::from_le_bytes(storage.content[8..16].try_into().expect("8"));
-        storage.content.truncate((136 + first_data_len as usize).next_multiple_of(8));
+        let second = record_ranges(&storage.content)[1].start;
+        storage.content.truncate(second);
         assert_both_refuse(&short, chain, "do not add up");
 
         let mut foreign = original.clone();
@@ -197,17 +199,13 @@ fn superseded_records_are_subtracted() {
             continue;
         }
         let known = pubkeys(&storage.content);
-        let mut at = 0;
-        while at + 136 <= newest.len() {
-            let data_len = u64::from_le_bytes(newest[at + 8..at + 16].try_into().expect("8")) as usize;
-            let end = (at + 136 + data_len).next_multiple_of(8).min(newest.len());
-            let mut record = newest[at..end].to_vec();
-            at = end;
-            if known.iter().any(|key| record[16..48] == *key) {
+        for range in record_ranges(&newest) {
+            let mut record = newest[range].to_vec();
+            if known.iter().any(|key| record[field::PUBKEY] == *key) {
                 continue;
             }
             // An older balance, sometimes 0.
-            record[48..56].copy_from_slice(&(number as u64 % 3 * 1000).to_le_bytes());
+            record[field::LAMPORTS].copy_from_slice(&(number as u64 % 3 * 1000).to_le_bytes());
             storage.content.resize(storage.content.len().next_multiple_of(8), 0);
             storage.content.extend_from_slice(&record);
         }
@@ -228,14 +226,8 @@ fn superseded_records_are_subtracted() {
 }
 
 fn pubkeys(storage: &[u8]) -> Vec<[u8; 32]> {
-    let mut keys = Vec::new();
-    let mut at = 0;
-    while at + 136 <= storage.len() {
-        keys.push(storage[at + 16..at + 48].try_into().expect("32"));
-        let data_len = u64::from_le_bytes(storage[at + 8..at + 16].try_into().expect("8")) as usize;
-        at = (at + 136 + data_len).next_multiple_of(8);
-    }
-    keys
+    let pubkey = |range: Range<usize>| storage[range][field::PUBKEY].try_into().expect("32 bytes");
+    record_ranges(storage).into_iter().map(pubkey).collect()
 }
 
 #[test]

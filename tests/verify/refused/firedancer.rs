@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::common::firedancer::*;
+use crate::common::records::{field, record_ranges};
 use crate::common::*;
 
 /// Firedancer's older archives, and newer ones whose status cache has one slot, are undamaged, but no current client
@@ -59,7 +60,7 @@ fn damage_is_reported_by_its_rule() {
     doubled.insert(index, intact[index].clone());
     assert_breaks(&doubled, "duplicate-storage");
     let mut flipped = intact.clone();
-    flipped[index].content[48] ^= 1; // lamports
+    flipped[index].content[field::LAMPORTS.start] ^= 1;
     assert_breaks(&flipped, "capitalization");
     let mut missing = intact.clone();
     missing.remove(index);
@@ -79,9 +80,10 @@ fn the_last_record_of_an_account_counts() {
     let mut changed = entries(&source);
     let index = changed.iter().position(is_storage).expect("a storage");
     // The new storage precedes it, and has an older version of its first account.
-    let data_bytes = u64::from_le_bytes(changed[index].content[8..16].try_into().expect("8 bytes")) as usize;
-    let mut older = changed[index].content[..(136 + data_bytes).next_multiple_of(8)].to_vec();
-    older[48] ^= 1;
+    let content = &changed[index].content;
+    let mut older = content[record_ranges(content)[0].clone()].to_vec();
+    older.resize(older.len().next_multiple_of(8), 0);
+    older[field::LAMPORTS.start] ^= 1;
     changed.insert(index, TarEntry { path: "accounts/26.7777".to_string(), kind: b'0', content: older });
     let (_, report, stderr) = verify(&[&write_with_name_of(&source, dir.path(), &changed)], &[]);
     assert_eq!(broken_rules(&report), ["few-cached-slots"], "{report} {stderr}");

@@ -61,7 +61,7 @@ fn the_first_damaged_frame_is_reported() {
     let early = storages[2];
     let late = storages[storages.len() - 2];
     for index in [early, late] {
-        tar.members[index].content[96] = 9;
+        tar.members[index].content[field::EXECUTABLE] = 9;
     }
     let bytes = tar.write();
     let count = bytes.len().div_ceil(40_000);
@@ -102,8 +102,8 @@ fn a_damaged_header_does_not_hide_faults_before_it() {
     let offset: usize =
         tar.members[..broken].iter().map(|member| 512 + member.content.len().next_multiple_of(512)).sum();
     tar.members[broken].header.as_mut_bytes()[0] ^= 1;
-    tar.members[early].content[96] = 9;
-    tar.members[late].content[96] = 9;
+    tar.members[early].content[field::EXECUTABLE] = 9;
+    tar.members[late].content[field::EXECUTABLE] = 9;
     for frame_bytes in [10_000, usize::MAX] {
         let report = verify_frames(&tar.write(), frame_bytes, &[], ContentSize::Stated).report;
         let damaged = failures_of(&report, Rule::TarDamaged);

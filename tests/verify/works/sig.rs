@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::firedancer::{NEW_CHAIN, full};
+use crate::common::records::field;
 use crate::common::*;
 
 /// Verdict for sig on an archive.
@@ -74,7 +75,7 @@ fn sig_refuses_altered_archives() {
             }),
             "block-id",
         ),
-        (change_content(storage, |storage| storage[104] = 1), "stored-hash"),
+        (change_content(storage, |storage| storage[field::STORED_HASH.start] = 1), "stored-hash"),
         (change_content(storage, |storage| storage[96] = 2), "executable"),
         (change_content(storage, |storage| storage.extend([7; 100])), "storage-tail"),
         (Box::new(move |entries| entries[storage].path = "accounts/27.17".to_string()), "storage-too-new"),
