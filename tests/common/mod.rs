@@ -9,6 +9,7 @@ pub mod faults;
 pub mod firedancer;
 #[cfg(feature = "net")]
 pub mod http;
+pub mod ledger_lists;
 pub mod listed;
 pub mod oracle;
 pub mod publish_runs;
@@ -447,12 +448,11 @@ impl UnprivilegedProgram {
 /// Reads `storages_list` of a bank snapshot: slot and id of each storage, in the order of the file.
 pub fn storages_list(bank_snapshot: &Path) -> Vec<(u64, u32)> {
     let bytes = fs::read(bank_snapshot.join("storages_list")).expect("read");
-    let count = u64::from_le_bytes(bytes[..8].try_into().expect("8"));
+    let count = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
     assert_eq!(bytes.len() as u64, 8 + 12 * count);
-    bytes[8..]
-        .chunks_exact(12)
-        .map(|item| {
-            (u64::from_le_bytes(item[..8].try_into().expect("8")), u32::from_le_bytes(item[8..].try_into().expect("4")))
-        })
-        .collect()
+    let storage = |item: &[u8]| {
+        let (slot, id) = item.split_at(8);
+        (records::u64_at(slot, 0), u32::from_le_bytes(id.try_into().expect("4 bytes")))
+    };
+    bytes[8..].chunks_exact(12).map(storage).collect()
 }

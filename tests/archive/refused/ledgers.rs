@@ -10,6 +10,8 @@ use slotpress_format::{FrameSpan, LedgerPaths, find_bank_snapshot};
 use slotpress_read::{Plan, PlanOptions};
 use tempfile::TempDir;
 
+use crate::common::ledger_lists::{WIDE_ITEM_BYTES, list_field, obsolete_lists};
+use crate::common::records::u64_at;
 use crate::common::*;
 
 /// A ledger that must not be archived, and an output directory.
@@ -312,38 +314,43 @@ fn a_storage_that_changes_while_it_is_read_is_refused() {
 #[test]
 fn invalid_obsolete_records_are_refused() {
     let original = fs::read(Case::new("ledger-at-26").path("snapshots/26/obsolete_accounts")).expect("read");
-    let field = |at: usize| u64::from_le_bytes(original[at..at + 8].try_into().expect("8"));
-    // The first storage that has records: slot, id, bytes, count, then (offset, length, slot) each.
-    let mut at = 8;
-    while field(at + 24) < 2 {
-        at += 32 + 24 * field(at + 24) as usize;
-    }
-    let first = at + 32;
-    for (label, offset, value, text) in [
-        ("outside", first, 1 << 40, "is outside the file of "),
-        ("far outside", first, u64::MAX - 7, "is outside the file of "),
-        ("long", first + 8, 1 << 40, "is outside the file of "),
-        ("unaligned", first, field(first) + 4, "which is not a multiple of 8"),
-        ("twice", first + 24, field(first), "overlap"),
-        ("another storage", at, 9_999, "but is missing"),
-        ("too many", at + 24, u64::MAX / 24, "obsolete records"),
-        ("too many storages", 0, u64::MAX, "obsolete records"),
+    let lists = obsolete_lists(&original, WIDE_ITEM_BYTES);
+    let list = lists.iter().find(|list| list.items.len() >= 2).expect("a storage with two obsolete records");
+    let first_offset = list.items[0].start;
+    let first_data_len = first_offset + 8;
+    let second_offset = list.items[1].start;
+    let list_slot = list.range.start + list_field::SLOT.start;
+    let item_count = list.range.start + list_field::ITEM_COUNT.start;
+    let storage_count = 0;
+    let value = u64_at(&original, first_offset);
+    for (label, field, changed_value, text) in [
+        ("outside", first_offset, 1 << 40, "is outside the file of "),
+        ("far outside", first_offset, u64::MAX - 7, "is outside the file of "),
+        ("long", first_data_len, 1 << 40, "is outside the file of "),
+        ("unaligned", first_offset, value + 4, "which is not a multiple of 8"),
+        ("twice", second_offset, value, "overlap"),
+        ("another storage", list_slot, 9_999, "but is missing"),
+        ("too many", item_count, u64::MAX / 24, "obsolete records"),
+        ("too many storages", storage_count, u64::MAX, "obsolete records"),
     ] {
         eprintln!("{label}");
         let case = Case::new("ledger-at-26");
         let mut changed = original.clone();
-        changed[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+        changed[field..field + 8].copy_from_slice(&changed_value.to_le_bytes());
         fs::write(case.path("snapshots/26/obsolete_accounts"), changed).expect("written");
         case.assert_fails(&[], 3, &[text]);
     }
-    let case = Case::new("ledger-at-26");
-    fs::write(case.path("snapshots/26/obsolete_accounts"), &original[..original.len() - 1]).expect("written");
-    case.assert_fails(&[], 3, &["obsolete records"]);
-    // A bank file that is truncated is refused, too.
-    let bank = fs::read(case.path("snapshots/26/26")).expect("read");
-    fs::write(case.path("snapshots/26/26"), &bank[..bank.len() - 1]).expect("written");
-    fs::write(case.path("snapshots/26/obsolete_accounts"), &original).expect("written");
-    case.assert_fails(&[], 3, &["the bank file"]);
+}
+
+#[test]
+fn truncated_files_of_a_bank_snapshot_are_refused() {
+    for (file, text) in [("obsolete_accounts", "obsolete records"), ("26", "the bank file")] {
+        let case = Case::new("ledger-at-26");
+        let path = case.path("snapshots/26").join(file);
+        let content = fs::read(&path).expect("read");
+        fs::write(&path, &content[..content.len() - 1]).expect("written");
+        case.assert_fails(&[], 3, &[text]);
+    }
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //! Archives equal Agave's own, every command reads the ledgers, and missing or damaged files are
 //! named.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
@@ -11,18 +12,16 @@ use slotpress_format::{FrameSpan, LedgerPaths, find_bank_snapshot};
 use slotpress_read::{Plan, PlanOptions};
 use tempfile::TempDir;
 
+use crate::common::ledger_lists::{COMPACT_ITEM_BYTES, COUNT_BYTES, ObsoleteList, list_field, obsolete_lists};
+use crate::common::records::{RECORD_HEADER_BYTES, field, record_ranges, u64_at};
 use crate::common::*;
 
 const CHAINS: [&str; 3] = [AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT];
 
-/// Returns a storage without bytes 97 to 103 of each record, which have no meaning. Agave 4.4
-/// writes stray memory there.
+/// Returns a storage without the padding in the header of each record. Agave 4.4 writes stray memory there.
 fn clear_padding(mut storage: Vec<u8>) -> Vec<u8> {
-    let mut at = 0;
-    while at < storage.len() {
-        let data_len = u64::from_le_bytes(storage[at + 8..at + 16].try_into().expect("8"));
-        storage[at + 97..at + 104].fill(0);
-        at += (136 + data_len).next_multiple_of(8) as usize;
+    for range in record_ranges(&storage) {
+        storage[range][field::PADDING].fill(0);
     }
     storage
 }
@@ -41,10 +40,10 @@ fn read_comparable(chain: &str, archive: &Path) -> BTreeMap<String, Vec<u8>> {
 fn assert_same_as_agave(chain: &str, ours: &Path, agave: &Path) {
     assert_eq!(name(ours), name(agave));
     let ours = read_comparable(chain, ours);
-    let agaves = read_comparable(chain, agave);
-    assert_eq!(ours.keys().collect::<Vec<_>>(), agaves.keys().collect::<Vec<_>>());
+    let theirs = read_comparable(chain, agave);
+    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
     for (path, content) in &ours {
-        assert!(*content == agaves[path], "{chain}: {path} differs");
+        assert!(*content == theirs[path], "{chain}: {path} differs");
     }
 }
 
@@ -56,24 +55,25 @@ fn verify(path: &Path) -> (Option<i32>, serde_json::Value) {
     (output.status.code(), serde_json::Value::Array(lines))
 }
 
-/// Small frames cut storages anywhere.
+/// Small frames end in the middle of storages.
 #[test]
 fn archives_equal_those_of_agave() {
     for chain in CHAINS {
         let at_26 = ledger_of(chain, 26);
         let at_40 = ledger_of(chain, 40);
-        let agaves = [fixture_of(chain, "snapshot-26-"), fixture_of(chain, "incremental-snapshot-26-40-")];
+        let agave_full = fixture_of(chain, "snapshot-26-");
+        let agave_incremental = fixture_of(chain, "incremental-snapshot-26-40-");
         for frame_size in ["64KiB", "8MiB"] {
             let out = temp_dir();
             let full = archive(at_26.path(), out.path(), &["--frame-size", frame_size]);
-            assert_same_as_agave(chain, &full, &agaves[0]);
+            assert_same_as_agave(chain, &full, &agave_full);
             assert_eq!(name(&full), expected_facts(chain, 26)["archive"]);
             assert_eq!(
                 entries(&full).len() as u64,
                 5 + expected_facts(chain, 26)["storages"].as_u64().expect("a number")
             );
             let incremental = archive(at_40.path(), out.path(), &["--base-slot", "26", "--frame-size", frame_size]);
-            assert_same_as_agave(chain, &incremental, &agaves[1]);
+            assert_same_as_agave(chain, &incremental, &agave_incremental);
         }
     }
 }
@@ -128,7 +128,9 @@ fn ledgers_are_verified_and_inspected_like_their_archives() {
         assert_eq!(ledger_lines[0]["accounts"], expected["accounts"]);
         let summary = ledger_lines[0].as_object_mut().expect("an object");
         assert_eq!(summary.remove("obsolete_records").expect("a count"), expected["obsolete_records"]);
-        assert!(summary.remove("obsolete_bytes").expect("bytes").as_u64() > Some(136 * 56));
+        let obsolete_bytes = summary.remove("obsolete_bytes").expect("bytes").as_u64().expect("a number");
+        let obsolete_records = expected["obsolete_records"].as_u64().expect("a number");
+        assert!(obsolete_bytes >= obsolete_records * RECORD_HEADER_BYTES as u64, "{obsolete_bytes}");
         for (ledger_line, archive_line) in ledger_lines.iter_mut().zip(&archive_lines) {
             for field in archive_line.as_object().expect("an object").keys().filter(|key| *key != "path") {
                 assert_eq!(ledger_line[field], archive_line[field], "{chain} at {slot}: {field}");
@@ -172,6 +174,55 @@ fn any_part_of_a_split_ledger_can_be_filled() {
     }
 }
 
+#[derive(PartialEq, Eq)]
+struct Storage {
+    slot: u64,
+    id: u32,
+}
+
+/// Length of a split storage in `storages_list`: u32 1, u8 has_data_file, u32 id, u64 slot.
+const LISTED_SPLIT_BYTES: usize = 17;
+const LISTED_SPLIT_ID: Range<usize> = 5..9;
+const LISTED_SPLIT_SLOT: Range<usize> = 9..17;
+
+fn parse_split_item(item: &[u8]) -> Storage {
+    let id = u32::from_le_bytes(item[LISTED_SPLIT_ID].try_into().expect("4 bytes"));
+    Storage { slot: u64_at(item, LISTED_SPLIT_SLOT.start), id }
+}
+
+fn parse_split_list(list: &[u8]) -> Vec<Storage> {
+    list[COUNT_BYTES..].chunks_exact(LISTED_SPLIT_BYTES).map(parse_split_item).collect()
+}
+
+/// Returns a list of split storages in which some are append vecs: u32 0, u32 id, u64 slot.
+fn list_as_append_vecs(list: &[u8], append_vecs: &[Storage]) -> Vec<u8> {
+    let mut changed = list[..COUNT_BYTES].to_vec();
+    for item in list[COUNT_BYTES..].chunks_exact(LISTED_SPLIT_BYTES) {
+        if append_vecs.contains(&parse_split_item(item)) {
+            changed.extend_from_slice(&[0; 4]);
+            changed.extend_from_slice(&item[LISTED_SPLIT_ID.start..]);
+        } else {
+            changed.extend_from_slice(item);
+        }
+    }
+    changed
+}
+
+/// Returns the lists of obsolete records, in which those of some storages are empty.
+fn empty_obsolete_lists(bytes: &[u8], emptied: &[Storage]) -> Vec<u8> {
+    let mut changed = bytes[..COUNT_BYTES].to_vec();
+    for ObsoleteList { slot, id, range, .. } in obsolete_lists(bytes, COMPACT_ITEM_BYTES) {
+        if emptied.contains(&Storage { slot, id: id as u32 }) {
+            let mut header = bytes[range][..list_field::END].to_vec();
+            header[list_field::ID.end..].fill(0);
+            changed.extend(header);
+        } else {
+            changed.extend_from_slice(&bytes[range]);
+        }
+    }
+    changed
+}
+
 /// A copy of the split ledger at slot 26, half of whose storages are append vecs, over two accounts
 /// paths.
 struct MixedLedger {
@@ -181,54 +232,44 @@ struct MixedLedger {
 
 impl MixedLedger {
     fn new() -> Self {
-        let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);
-        let second = temp_dir();
-        let run = ledger.path().join("accounts/run");
-        let other_run = second.path().join("run");
-        fs::create_dir(&other_run).expect("made");
-        let append_vecs = contents(&fixture_of(AGAVE_4_5_SPLIT, "snapshot-26-"));
-        let dir = ledger.path().join("snapshots/26");
-        let bytes = fs::read(dir.join("storages_list")).expect("read");
-        let mut list = bytes[..8].to_vec();
-        let mut became_append_vecs = BTreeSet::new();
-        for (number, item) in bytes[8..].chunks_exact(17).enumerate() {
-            let id = u32::from_le_bytes(item[5..9].try_into().expect("4"));
-            let slot = u64::from_le_bytes(item[9..].try_into().expect("8"));
-            let split = |ending: &str| run.join(format!("{slot}.{id}.{ending}"));
-            if number % 2 == 0 {
-                list.extend_from_slice(item);
-                if number % 4 == 0 {
-                    for path in ["meta", "data"].map(split).iter().filter(|path| path.exists()) {
-                        fs::copy(path, other_run.join(name(path))).expect("copied");
-                        fs::remove_file(path).expect("removed");
-                    }
-                }
-                continue;
-            }
-            became_append_vecs.insert((slot, u64::from(id)));
-            fs::write(run.join(format!("{slot}.{id}")), &append_vecs[&format!("accounts/{slot}.{id}")])
-                .expect("written");
-            list.extend_from_slice(&[0; 4]);
-            list.extend_from_slice(&item[5..]);
+        let mixed = Self { ledger: ledger_of(AGAVE_4_5_SPLIT, 26), second: temp_dir() };
+        fs::create_dir(mixed.second_run()).expect("made");
+        let dir = mixed.ledger.path().join("snapshots/26");
+        let storages_list = fs::read(dir.join("storages_list")).expect("read");
+        let storages = parse_split_list(&storages_list);
+        for storage in storages.iter().step_by(4) {
+            mixed.move_to_second_path(storage);
         }
-        fs::write(dir.join("storages_list"), list).expect("written");
+        let append_vecs: Vec<Storage> = storages.into_iter().skip(1).step_by(2).collect();
+        let archived = contents(&fixture_of(AGAVE_4_5_SPLIT, "snapshot-26-"));
+        for Storage { slot, id } in &append_vecs {
+            let content = &archived[&format!("accounts/{slot}.{id}")];
+            fs::write(mixed.first_run().join(format!("{slot}.{id}")), content).expect("written");
+        }
+        fs::write(dir.join("storages_list"), list_as_append_vecs(&storages_list, &append_vecs)).expect("written");
         // The append vecs come from an archive, so none of their records is obsolete.
-        let bytes = fs::read(dir.join("obsolete_accounts")).expect("read");
-        let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"));
-        let mut lists = bytes[..8].to_vec();
-        let mut at = 8;
-        while at < bytes.len() {
-            let end = at + 32 + 20 * field(at + 24) as usize;
-            if became_append_vecs.contains(&(field(at), field(at + 8))) {
-                lists.extend_from_slice(&bytes[at..at + 16]);
-                lists.extend_from_slice(&[0; 16]);
-            } else {
-                lists.extend_from_slice(&bytes[at..end]);
+        let obsolete = fs::read(dir.join("obsolete_accounts")).expect("read");
+        fs::write(dir.join("obsolete_accounts"), empty_obsolete_lists(&obsolete, &append_vecs)).expect("written");
+        mixed
+    }
+
+    fn first_run(&self) -> PathBuf {
+        self.ledger.path().join("accounts/run")
+    }
+
+    fn second_run(&self) -> PathBuf {
+        self.second.path().join("run")
+    }
+
+    /// Moves the files of a split storage; not every one has a `.data` file.
+    fn move_to_second_path(&self, Storage { slot, id }: &Storage) {
+        for ending in ["meta", "data"] {
+            let path = self.first_run().join(format!("{slot}.{id}.{ending}"));
+            if path.exists() {
+                fs::copy(&path, self.second_run().join(name(&path))).expect("copied");
+                fs::remove_file(path).expect("removed");
             }
-            at = end;
         }
-        fs::write(dir.join("obsolete_accounts"), lists).expect("written");
-        Self { ledger, second }
     }
 
     fn flags(&self, flag: &str) -> [String; 4] {
@@ -292,26 +333,47 @@ fn missing_storages_are_named() {
     }
 }
 
+/// Places in the files of a split storage (docs/snapshot-format.md#split-storages).
+mod split {
+    use std::ops::Range;
+
+    pub const MINOR_VERSION: usize = 24;
+    pub const UID: usize = 40;
+    pub const FIRST_META_ENTRY: usize = 64;
+    /// Place in a `.meta` entry.
+    pub const DATA_LEN: Range<usize> = 84..88;
+    /// Place in a `.meta` entry of the data, or of its offset in the `.data` file.
+    pub const DATA_OR_OFFSET: usize = 88;
+    pub const META_ALIGNMENT: usize = 32;
+    /// Maximum length of data in a `.meta` file.
+    pub const INLINE_DATA_BYTES_MAX: usize = 4008;
+    pub const FIRST_DATA_ITEM: usize = 4096;
+}
+
+/// Returns the offset of the first entry in a `.meta` file whose data is in the `.data` file.
+fn first_entry_with_long_data(meta: &[u8]) -> usize {
+    let mut entry = split::FIRST_META_ENTRY;
+    loop {
+        let data_len = meta[entry..][split::DATA_LEN].try_into().expect("4 bytes");
+        let data_len = u32::from_le_bytes(data_len) as usize;
+        if data_len > split::INLINE_DATA_BYTES_MAX {
+            return entry;
+        }
+        entry = (entry + split::DATA_OR_OFFSET + data_len).next_multiple_of(split::META_ALIGNMENT);
+    }
+}
+
 /// Errors name a damaged split file and the offset in it. `verify` finds nothing else.
 #[test]
 fn damaged_split_files_are_named() {
     type Change = fn(&mut Vec<u8>);
-    let first_large = |ledger: &Path| -> usize {
-        let meta = fs::read(ledger.join("accounts/run/0.0.meta")).expect("read");
-        let data_len = |at: usize| u32::from_le_bytes(meta[at + 84..at + 88].try_into().expect("4")) as usize;
-        let mut at = 64;
-        while data_len(at) <= 4008 {
-            at = (at + 88 + data_len(at)).next_multiple_of(32);
-        }
-        at
-    };
     let cases: [(&str, Change, &str); 6] = [
         ("11.11.meta", |bytes| bytes[0] = b'A', "11.11.meta: not the magic of a .meta file, at offset 0"),
-        ("11.11.meta", |bytes| bytes[24] = 2, "11.11.meta: version 0.2.0"),
-        ("0.0.data", |bytes| bytes[40] ^= 1, "0.0.data: uid "),
+        ("11.11.meta", |bytes| bytes[split::MINOR_VERSION] = 2, "11.11.meta: version 0.2.0"),
+        ("0.0.data", |bytes| bytes[split::UID] ^= 1, "0.0.data: uid "),
         (
             "0.0.data",
-            |bytes| bytes[4096] ^= 1,
+            |bytes| bytes[split::FIRST_DATA_ITEM] ^= 1,
             "0.0.data: data of a different account than in the .meta file, at offset 4096",
         ),
         (
@@ -319,7 +381,7 @@ fn damaged_split_files_are_named() {
             |bytes| bytes.truncate(bytes.len() - 1),
             "11.11.meta: an entry that runs past the end of the file",
         ),
-        ("0.0.data", |bytes| bytes.truncate(4096), "past the end of that file at 4096"),
+        ("0.0.data", |bytes| bytes.truncate(split::FIRST_DATA_ITEM), "past the end of that file at 4096"),
     ];
     for (file, change, text) in cases {
         let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);
@@ -334,16 +396,20 @@ fn damaged_split_files_are_named() {
         assert_eq!(failures(&report), [("ledger".to_string(), storage)], "{report}");
         assert!(report.to_string().contains(text), "{report}");
     }
+}
+
+#[test]
+fn an_unaligned_offset_in_a_data_file_is_named() {
     let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);
-    let at = first_large(ledger.path());
     let path = ledger.path().join("accounts/run/0.0.meta");
     let mut bytes = fs::read(&path).expect("read");
-    bytes[at + 88] = 8;
+    let entry = first_entry_with_long_data(&bytes);
+    bytes[entry + split::DATA_OR_OFFSET] = 8;
     fs::write(&path, bytes).expect("written");
     assert_refused(
         ledger.path(),
         3,
-        &["0.0.meta: its data is at ", "not a multiple of 4096", &format!("at offset {at}")],
+        &["0.0.meta: its data is at ", "not a multiple of 4096", &format!("at offset {entry}")],
     );
 }
 
@@ -352,20 +418,17 @@ fn obsolete_records_that_no_split_storage_holds_are_refused() {
     let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);
     let path = ledger.path().join("snapshots/26/obsolete_accounts");
     let original = fs::read(&path).expect("read");
-    let field = |at: usize| u64::from_le_bytes(original[at..at + 8].try_into().expect("8"));
-    let mut at = 8;
-    while field(at + 24) == 0 {
-        at += 32;
-    }
-    let first = at + 32;
-    for (offset, bytes, text) in [
-        (first, &[0xff; 4][..], "is outside the .meta file of"),
-        (first, &[3, 0, 0, 0], "which is not an entry of the file, or is listed twice"),
-        (first + 4, &[0xff; 8], "is outside the .meta file of"),
-        (first + 4, &[7], "which is not an entry of the file, or is listed twice"),
+    let lists = obsolete_lists(&original, COMPACT_ITEM_BYTES);
+    let first_offset = lists.iter().flat_map(|list| &list.items).next().expect("an obsolete record").start;
+    let first_data_len = first_offset + 4;
+    for (field, bytes, text) in [
+        (first_offset, &[0xff; 4][..], "is outside the .meta file of"),
+        (first_offset, &[3, 0, 0, 0], "which is not an entry of the file, or is listed twice"),
+        (first_data_len, &[0xff; 8], "is outside the .meta file of"),
+        (first_data_len, &[7], "which is not an entry of the file, or is listed twice"),
     ] {
         let mut changed = original.clone();
-        changed[offset..offset + bytes.len()].copy_from_slice(bytes);
+        changed[field..field + bytes.len()].copy_from_slice(bytes);
         fs::write(&path, changed).expect("written");
         assert_refused(ledger.path(), 3, &[text]);
     }

@@ -18,7 +18,7 @@ fn an_archive_with_a_damaged_index_is_read_in_order() {
     let mut bytes = fs::read(&ours).expect("read");
     // The seek table's last item is the index: one of its bytes is changed.
     let footer = bytes.len() - 9;
-    let items = u32::from_le_bytes(bytes[footer..footer + 4].try_into().expect("4")) as usize;
+    let items = u32::from_le_bytes(bytes[footer..footer + 4].try_into().expect("4 bytes")) as usize;
     let item_bytes = if bytes[footer + 4] & 0x80 == 0 { 8 } else { 12 };
     let index_end = bytes.len() - 9 - items * item_bytes - 8;
     bytes[index_end - 20] ^= 1;

@@ -60,7 +60,7 @@ fn assert_boots(target: &Target, archives: &[&Path]) {
 
     let obsolete: Vec<u64> = read("obsolete_accounts")
         .chunks_exact(8)
-        .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8")))
+        .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
         .collect();
     let expected: Vec<u64> = std::iter::once(list.len() as u64)
         .chain(list.iter().flat_map(|(slot, id)| [*slot, u64::from(*id), 0, 0]))

@@ -47,7 +47,7 @@ fn faults_of_records_are_reported_at_their_offsets() {
 
 /// Returns the address of the account whose record starts at this offset.
 fn address_at(storage: &[u8], offset: usize) -> Address {
-    Address(storage[offset + 16..offset + 48].try_into().expect("32"))
+    Address(storage[offset + 16..offset + 48].try_into().expect("32 bytes"))
 }
 
 #[test]

@@ -44,7 +44,7 @@ struct CacheOffsets {
 
 impl CacheOffsets {
     fn find(cache: &[u8]) -> Self {
-        let u32_at = |offset: usize| u32::from_le_bytes(cache[offset..offset + 4].try_into().expect("4"));
+        let u32_at = |offset: usize| u32::from_le_bytes(cache[offset..offset + 4].try_into().expect("4 bytes"));
         let mut blockhashes = Vec::new();
         let mut results = Vec::new();
         let mut offset = 8;
