@@ -172,7 +172,9 @@ fn print_accounts(input: &Snapshot, owner: Option<Address>, options: &VerifyOpti
         ui.print_object("owner", owner);
     }
     let mut paths = vec![summary.path.escaped()];
-    paths.extend(input.archives().skip(1).map(|incremental| incremental.path.escaped()));
+    for incremental in input.archives().skip(1) {
+        paths.push(incremental.path.escaped());
+    }
     ui.print_part(&paths.join("\n"), &summary, ACCOUNTS_ROWS);
     let table = owners_table(&summary).lines(result_columns());
     ui.say(&format!("\n{}", table.join("\n")));

@@ -64,10 +64,9 @@ pub(super) fn write_accounts(
 ) -> Result<(Manifest, Vec<TableFields>)> {
     let programs = options.filter.addresses.iter().take(DERIVED_MAX);
     let programdata = programs.flat_map(|program| programdata_candidates(&program.0));
-    let named = programdata.map(|address| (address, UPGRADEABLE_LOADER)).collect();
     let mut subset = Subset {
         filter: Some(&options.filter),
-        named,
+        named: programdata.map(|key| (key, UPGRADEABLE_LOADER)).collect(),
         options,
         output,
         progress,

@@ -271,8 +271,10 @@ impl Planner<'_> {
 
     /// Returns the rebases to be made; none while a newer full archive is to be prepared.
     pub fn needed_rebases(&self) -> BTreeSet<ArchiveKey> {
-        let missing = self.targets.iter().flat_map(|target| self.missing_rebases(target));
-        let mut needed: BTreeSet<ArchiveKey> = missing.collect();
+        let mut needed = BTreeSet::new();
+        for target in &self.targets {
+            needed.extend(self.missing_rebases(target));
+        }
         if needed.is_empty() || self.choose_next(ArchiveKind::Full).is_some() {
             return BTreeSet::new();
         }

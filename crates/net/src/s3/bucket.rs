@@ -105,7 +105,9 @@ impl Bucket {
             };
             let requested_prefix = (!prefix.is_empty()).then_some(prefix);
             let page = check_answer(url, self.s3.list_paginated(requested_prefix, options).await)?;
-            objects.extend(page.result.objects.iter().filter_map(|meta| to_object(meta, prefix)));
+            for meta in &page.result.objects {
+                objects.extend(to_object(meta, prefix));
+            }
             let Some(token) = page.page_token else { return Ok(objects) };
             if objects.len() > LISTED_MAX || page_token.as_ref() == Some(&token) {
                 break;
