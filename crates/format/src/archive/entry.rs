@@ -159,7 +159,8 @@ pub fn padded_bytes(content_bytes: u64) -> u64 {
 }
 
 pub fn padding_bytes(content_bytes: u64) -> u64 {
-    content_bytes.wrapping_neg() % BLOCK_LEN as u64
+    const BLOCK_BYTES: u64 = BLOCK_LEN as u64;
+    content_bytes.wrapping_neg() % BLOCK_BYTES
 }
 
 /// Sums the bytes of a header, with spaces in the checksum field (POSIX ustar).
