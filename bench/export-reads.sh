@@ -71,5 +71,5 @@ for table in (json.load(open(path)) for path in sorted(glob.glob(f"{root}/*/_man
             rows, served = run_query(name, " and ".join(f"{column} = '{values[column]}'" for column in columns))
             percentages.append(100 * max(0, served - rows * size / count) / size)
         percentages.sort()
-        print(f"  {' and '.join(columns):20} beyond the rows: median {percentages[len(percentages) // 2]:.2f} %, at most {percentages[-1]:.2f} %")
+        print(f"  {' and '.join(columns):20} beyond the rows: median {percentages[len(percentages) // 2]:.2f}%, at most {percentages[-1]:.2f}%")
 PYTHON

@@ -87,6 +87,6 @@ while read -r level _ _ compress _ decompress _; do
             printf "level %-3s %12.1f %9.1f %8.3f %15.1f %9.1f %8.3f\n", level, oc, zc, oc/zc, od, zd, od/zd }'
 done <"$work/zstd-speeds"
 awk -v worst="$worst" -v limit="$limit" 'BEGIN {exit !(worst <= limit)}' || {
-    echo "sizes differ by $worst %, more than $limit %" >&2
+    echo "sizes differ by $worst%, more than $limit%" >&2
     exit 1
 }

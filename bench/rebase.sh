@@ -2,7 +2,7 @@
 # Measures the time of rebasing relative to verifying both states, its memory, and the size of its result, for
 # several shares of changed storages.
 #
-#   bench/rebase.sh       on a state of SIZE MiB (1024), and newer ones in which 0.1, 1, 10 and 30 % of the
+#   bench/rebase.sh       on a state of SIZE MiB (1024), and newer ones in which 0.1, 1, 10 and 30% of the
 #                         storages are newer
 #
 # Settings: ROUNDS (3), SIZE, THREADS (all cores), SCRATCH (/dev/shm). The results are compared with the

@@ -75,7 +75,6 @@ pub mod bootstrap;
 #[cfg(feature = "export")]
 pub mod export;
 #[cfg(feature = "levels")]
-#[allow(clippy::missing_errors_doc)]
 pub mod levels;
 #[cfg(all(feature = "serve", feature = "stores"))]
 pub mod publish;
@@ -96,7 +95,8 @@ pub mod progress {
     pub use slotpress_base::{Arriving, Stage, Step};
 }
 
-/// Values in the options and reports of several modules: addresses, hashes, names, times, space.
+/// Values in the options and reports of several modules: addresses, hashes, names, times, space. The root of
+/// this page has only what nearly every program uses.
 pub mod types {
     #[doc(inline)]
     pub use slotpress_base::{Elapsed, IoHint, IoPolicy, Space};

@@ -215,7 +215,7 @@ fn reports_are_serializable() {
     let options = RestoreOptions::new(&path, out.path().join("new"));
     let restored = fields(&restore(&options, &NoProgress).expect("restored"));
     assert_eq!(restored["state"], "checked");
-    assert_eq!(restored["complete"], "by state");
+    assert_eq!(restored["complete"], "proved by state hash");
     let mut sink = DirSink::open(out.path()).expect("opened").replace(true);
     let recompressed = recompress(&RecompressOptions::new(path), &mut sink, &NoProgress);
     assert_has(

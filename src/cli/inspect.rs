@@ -53,8 +53,8 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
         Snapshot::Archive(_) | Snapshot::Pair { .. } => DECODING_WORKER_BYTES,
     };
     let threads = args.resources.threads(worker_bytes, other_bytes, ui)?;
-    if let Some(pubkey) = args.account {
-        print_account(&input, pubkey, threads, &args.state.inputs, ui)?;
+    if let Some(address) = args.account {
+        print_account(&input, address, threads, &args.state.inputs, ui)?;
     } else if is_by_owner {
         let check = CheckOptions::default().memory_bytes(memory_bytes);
         let options = VerifyOptions::default().threads(threads).check(check);
@@ -215,10 +215,10 @@ fn owners_table(summary: &AccountsSummary) -> Table {
 }
 
 /// Finds an account and prints it. `paths` are the paths of the input, as the user wrote them.
-fn print_account(input: &Snapshot, pubkey: Address, threads: usize, paths: &[PathBuf], ui: &Ui) -> Result<()> {
-    let Some(account) = find_account(input, pubkey, threads, ui)? else {
+fn print_account(input: &Snapshot, address: Address, threads: usize, paths: &[PathBuf], ui: &Ui) -> Result<()> {
+    let Some(account) = find_account(input, address, threads, ui)? else {
         let places = Vec::from_iter(paths.iter().map(|path| path.escaped())).join(" and ");
-        let error = Error::failed(format!("{places}: no storage holds the account {pubkey}"));
+        let error = Error::failed(format!("{places}: no storage holds the account {address}"));
         let base_slot = match input {
             Snapshot::Archive(archive) => archive.name.as_ref().and_then(|name| name.base_slot),
             _ => None,
@@ -235,7 +235,7 @@ fn print_account(input: &Snapshot, pubkey: Address, threads: usize, paths: &[Pat
         rows.insert(0, "state: closed: its newest record has no lamports");
     }
     let fields = merge(&account, path_and_data);
-    ui.print_report("account", &pubkey.to_string(), &fields, &rows);
+    ui.print_report("account", &address.to_string(), &fields, &rows);
     let data = &account.data[..account.data.len().min(DATA_BYTES_MAX)];
     for (number, bytes) in data.chunks(16).enumerate() {
         ui.say(&hex_row(number * 16, bytes));

@@ -182,7 +182,7 @@ impl Arrival {
             Some(length) if arriving.arrived_bytes >= length => "fetched".to_string(),
             Some(length) => {
                 let percent = 100.0 * arriving.arrived_bytes as f64 / length as f64;
-                format!("{percent:.0} % fetched, {rate}")
+                format!("{percent:.0}% fetched, {rate}")
             }
             None => rate,
         };
@@ -210,8 +210,8 @@ impl MeterReading {
     /// first.
     fn details(&self) -> String {
         let mut details = vec![match self.done_percent {
-            Some(percent) if self.is_overall => format!("{} % of all", percent as u64),
-            Some(percent) => format!("{} %", percent as u64),
+            Some(percent) if self.is_overall => format!("{}% of all", percent as u64),
+            Some(percent) => format!("{}%", percent as u64),
             None => show_whole_seconds(self.elapsed_seconds),
         }];
         let show_left = |seconds| format!("{} left", show_whole_seconds(seconds));
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn lines_fit_every_terminal() {
-        let notes = [None, Some("45 % fetched, 1118.2 MiB/s, the network is slower".to_string())];
+        let notes = [None, Some("45% fetched, 1118.2 MiB/s, the network is slower".to_string())];
         let readings = notes.iter().flat_map(|note| {
             let known = MeterReading { note: note.clone(), ..reading_of_restore() };
             let unknown = MeterReading { done_percent: None, left_seconds: None, total_bytes: None, ..known.clone() };
@@ -305,18 +305,15 @@ mod tests {
         let reading = reading_of_restore();
         assert_eq!(
             reading.bar_line(120),
-            "2 of 4 Restoring [#########-----------] 45 % of all, 2 min 02 s left, 461 MiB/s, 45 GiB of 87 GiB"
+            "2 of 4 Restoring [#########-----------] 45% of all, 2 min 02 s left, 461 MiB/s, 45 GiB of 87 GiB"
         );
-        assert_eq!(
-            reading.bar_line(80),
-            "2 of 4 Restoring [#########-----------] 45 % of all, 2 min 02 s left, 461 M…"
-        );
-        assert_eq!(reading.bar_line(50), "2 of 4 Restoring 45 % of all, 2 min 02 s left…");
+        assert_eq!(reading.bar_line(80), "2 of 4 Restoring [#########-----------] 45% of all, 2 min 02 s left, 461 M…");
+        assert_eq!(reading.bar_line(50), "2 of 4 Restoring 45% of all, 2 min 02 s left…");
         let noted =
-            MeterReading { note: Some("45 % fetched, 118.2 MiB/s, the network is slower".to_string()), ..reading };
+            MeterReading { note: Some("45% fetched, 118.2 MiB/s, the network is slower".to_string()), ..reading };
         assert_eq!(
             noted.plain_line(),
-            "2 of 4 Restoring: 45 % of all, 2 min 02 s left, 45 % fetched, 118.2 MiB/s, the network is slower, \
+            "2 of 4 Restoring: 45% of all, 2 min 02 s left, 45% fetched, 118.2 MiB/s, the network is slower, \
              45 GiB of 87 GiB"
         );
     }
@@ -342,8 +339,8 @@ mod tests {
             |arrived_bytes, servers, waited| Arriving { arrived_bytes, length_bytes: Some(100), servers, waited };
         let before = Arrival::new(&arriving(0, &before, second));
         let note = |arrived_bytes, waited| before.describe_change(&arriving(arrived_bytes, &later, waited), second);
-        assert_eq!(note(45, second.mul_f32(1.6)), "45 % fetched, 4 MiB/s, the network is slower");
-        assert_eq!(note(45, second), "45 % fetched, 4 MiB/s, the restore is slower");
+        assert_eq!(note(45, second.mul_f32(1.6)), "45% fetched, 4 MiB/s, the network is slower");
+        assert_eq!(note(45, second), "45% fetched, 4 MiB/s, the restore is slower");
         assert_eq!(note(100, second), "fetched, the restore is slower");
     }
 
@@ -374,7 +371,7 @@ mod tests {
         meter.begin_stage(&Stage::Measurement("1".into()), Some(10));
         meter.advance(5, 0);
         assert_eq!(progress(&meter), (Some((1, 2)), Some(50.0)), "the percentage of the stage, if steps have no sizes");
-        assert!(meter.read().plain_line().contains("50 %,"), "{}", meter.read().plain_line());
+        assert!(meter.read().plain_line().contains("50%,"), "{}", meter.read().plain_line());
         meter.advance(9, 0);
         assert!(meter.read().plain_line().ends_with("14 B of 14 B"), "{}", meter.read().plain_line());
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use slotpress::Result;
 use slotpress::catalog::Keep;
 use slotpress::program::decoding_side_bytes;
 use slotpress::publish::{PublishEvent, PublishOptions, Writer, publish};
 use slotpress::stores::Target;
 use slotpress::verify::CheckOptions;
-use slotpress::{Error, Result};
 use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
@@ -72,7 +72,7 @@ pub struct PublishArgs {
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
     /// When there is nothing else to do, also rebase the newest full archive onto this many older full archives
-    /// (see `slotpress rebase`). Each time, both archives are read twice, from a target that is a directory
+    /// (see `slotpress rebase`). At least one target must be a directory: each rebase reads both archives twice from it
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(0..=16))]
     rebase_onto: u64,
@@ -107,27 +107,7 @@ const WRITERS: &[Choice<Writer>] = &[
     Choice("firedancer", Writer::Firedancer, "Reflinks"),
 ];
 
-/// Variables of removed flags, and what to do instead of setting them.
-const REMOVED_VARIABLES: [(&str, &str); 2] = [
-    ("SLOTPRESS_KEEP_SLOT", "use --keep-daily, --keep-weekly or --keep-epoch-ends; archives in kept/ stay there"),
-    ("SLOTPRESS_KEEP_BYTES", "nothing replaces it: it limited kept/, to which nothing is added any more"),
-];
-
-/// Refuses to run if one of these variables is still set. Its user expects that archives are kept which would
-/// be deleted.
-fn refuse_removed_variables() -> Result<()> {
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    match REMOVED_VARIABLES.iter().find(|(name, _)| is_set(name)) {
-        None => Ok(()),
-        Some((name, instead)) => {
-            let message = format!("{name} is set, but `publish` has no such setting any more");
-            Err(Error::usage(message).with_hint(format!("unset it; {instead}")))
-        }
-    }
-}
-
 pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
-    refuse_removed_variables()?;
     let options = make_options(args, ui)?;
     let mut has_work = false;
     let on_event = |event: &PublishEvent| {
@@ -179,7 +159,7 @@ fn make_options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
 }
 
 fn print_event(event: &PublishEvent, ui: &Ui) {
-    let hint = match event {
+    let extra_fields = match event {
         PublishEvent::Failed { error, .. } => json!({ "hint": error.hint().and_then(hints::keep_if_flags_exist) }),
         _ => json!({}),
     };
@@ -192,9 +172,10 @@ fn print_event(event: &PublishEvent, ui: &Ui) {
         _ => LogLevel::Info,
     };
     let kind = event.kind().unwrap_or_default();
-    ui.log_event(kind, level, &merge(hint, event), event_text(event));
+    ui.log_event(kind, level, &merge(extra_fields, event), event_text(event));
 }
 
+/// Returns a template of the event's text, as [`render`](super::render) describes templates.
 fn event_text(event: &PublishEvent) -> &'static str {
     match event {
         PublishEvent::Watching { .. } => "publishing {snapshots} to {targets}[; metrics on http://{metrics}/metrics]",
@@ -205,6 +186,8 @@ fn event_text(event: &PublishEvent) -> &'static str {
         PublishEvent::Published(_) => "published {name} on {target}: {size_bytes} in {elapsed_seconds}",
         PublishEvent::Pruned { .. } => "removed from {target}: {names}",
         PublishEvent::Failed { .. } => "failed: [{target}: ]{message}[ ({hint})][; next try in {retry_seconds}]",
-        _ => "stopping; the next run continues from here",
+        PublishEvent::Stopping => "stopping; the next run continues from here",
+        // The library's enum is `non_exhaustive`.
+        _ => "",
     }
 }

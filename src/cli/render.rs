@@ -109,8 +109,8 @@ fn show_quotient(name: &str, base_name: &str, is_percent: bool, report: &Value) 
     let base = report.get(base_name)?.as_f64()?;
     let percent = 100.0 * number / base.max(1e-9);
     Some(match (is_percent, base_name.ends_with("_bytes")) {
-        (true, true) => format!("{percent:.1} %"),
-        (true, false) => format!("{percent:.0} %"),
+        (true, true) => format!("{percent:.1}%"),
+        (true, false) => format!("{percent:.0}%"),
         (false, true) => show_ratio(number as u64, base as u64),
         (false, false) => show_rate(number as u64, Duration::from_secs_f64(base)),
     })
@@ -143,7 +143,7 @@ mod tests {
         let expected = [
             "  slot       350006937, 1 storage, 1,234 frames",
             "  size       1 MiB from 3 MiB (ratio 3.000)",
-            "  elapsed    1.50 s at 2 MiB/s, CPU load 200 %",
+            "  elapsed    1.50 s at 2 MiB/s, CPU load 200%",
             "             0 new, a, b, yes; a: 5 B",
             "  frames     1,234, 1 storage, 404",
             "  supply     18,446,744,073,709,551,615 lamports",

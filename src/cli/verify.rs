@@ -313,11 +313,11 @@ fn print_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
         ui.print_quiet(&line);
         ui.say(&line);
     } else if let Some(reason) = why_not_checked {
-        ui.say(&format!("partly  {path}: {reason}"));
+        ui.say(&format!("partial {path}: {reason}"));
     } else {
         ui.print_quiet(&path);
         let has_skipped_checks = |report: &VerifyReport| report.incomplete_checks().next().is_some();
-        let word = if verdict.report.as_ref().is_ok_and(has_skipped_checks) { "partly" } else { "ok" };
+        let word = if verdict.report.as_ref().is_ok_and(has_skipped_checks) { "partial" } else { "ok" };
         ui.say(&format!("{word:8}{path}"));
     }
 }

@@ -18,7 +18,7 @@ use crate::levels::sample::choose_frames;
 use crate::levels::source::{ChosenFrame, OpenInput};
 
 /// Default length of the content in memory: 128 frames of 8 MiB. From such a sample, the size of a
-/// ledger's archive is estimated to within about 1 % (docs/levels.md).
+/// ledger's archive is estimated to within about 1% (docs/levels.md).
 pub const SAMPLE_BYTES_DEFAULT: u64 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

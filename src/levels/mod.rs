@@ -50,7 +50,7 @@ pub struct MeasureOptions {
     /// Codecs with levels. Default: zstd levels 1 to 10.
     pub codecs: Vec<FrameCodec>,
     /// Maximum length of the content that is held in memory and measured, in bytes; a longer input is sampled.
-    /// Default: 1 GiB, from which the size of a ledger's archive is estimated to within about 1 %.
+    /// Default: 1 GiB, from which the size of a ledger's archive is estimated to within about 1%.
     pub sample_bytes: u64,
     /// Seed for choosing the sampled frames: the same seed chooses the same frames. Default: 0.
     pub seed: u64,

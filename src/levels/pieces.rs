@@ -40,7 +40,7 @@ const CLASSES: [(u64, &str); 16] = [
     (2_000_000, "larger"),
 ];
 
-/// Limit on pieces measured per class: enough for an average within 1 %.
+/// Limit on pieces measured per class: enough for an average within 1%.
 const CLASS_PIECES_MAX: usize = 20_000;
 
 /// Limit on bytes measured per class, unless one piece is larger: compressed copies are held in

@@ -80,11 +80,11 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let has_scattered_times = |row: &&LevelRow| row.warnings.iter().any(|warning| warning.about == "times");
 
     let time = if is_cpu_time_compared { "CPU time" } else { "time" };
-    // For example `3.1 % smaller than zstd 1 in 1.60 times its time`.
+    // For example `3.1% smaller than zstd 1 in 1.60 times its time`.
     let compare = |row: &LevelRow| {
         let difference = match 100.0 - row.size_percent_of(fastest) {
-            saved if saved >= 0.0 => format!("{saved:.1} % smaller"),
-            saved => format!("{:.1} % larger", -saved),
+            saved if saved >= 0.0 => format!("{saved:.1}% smaller"),
+            saved => format!("{:.1}% larger", -saved),
         };
         let codec = fastest.codec;
         let factor = quantity::significant(row.compress.median / fastest.compress.median.max(1e-9));
@@ -228,8 +228,8 @@ mod tests {
         let recommendation = recommend(&rows(&PUBLISHED)).expect("ten levels");
         assert_eq!(levels_of(&recommendation), [1, 10, 4]);
         let Recommendation { smallest_size, knee, .. } = recommendation;
-        insta::assert_snapshot!(smallest_size.reason, @"no measured choice is smaller (8.0 % smaller than zstd 1 in 6.78 times its time)");
-        insta::assert_snapshot!(knee.reason, @"5.7 % smaller than zstd 1 in 1.92 times its time");
+        insta::assert_snapshot!(smallest_size.reason, @"no measured choice is smaller (8.0% smaller than zstd 1 in 6.78 times its time)");
+        insta::assert_snapshot!(knee.reason, @"5.7% smaller than zstd 1 in 1.92 times its time");
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         rows[3].codec.name = "clustered";
         let recommendation = recommend(&rows).expect("rows");
         assert_eq!(recommendation.knee.flags(), "--layout clustered --zstd-level 1");
-        insta::assert_snapshot!(recommendation.knee.reason, @"8.0 % smaller than zstd 1 in 1.01 times its time");
+        insta::assert_snapshot!(recommendation.knee.reason, @"8.0% smaller than zstd 1 in 1.01 times its time");
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    /// A saving below 3 % is not worth its time. A level that another one beats is not considered.
+    /// A saving below 3% is not worth its time. A level that another one beats is not considered.
     #[test]
     fn small_savings_are_not_worth_their_time() {
         for (table, level) in [
@@ -296,7 +296,7 @@ mod tests {
         );
         assert!(recommendation.shortest_time.reason.ends_with("Agave reads it, Firedancer does not"));
         assert_eq!(recommendation.others.iter().map(|choice| choice.codec.name).collect::<Vec<_>>(), ["bzip2"]);
-        insta::assert_snapshot!(recommendation.others[0].reason, @"41.7 % smaller than lz4 in 16.7 times its time; archive does not write it, and validators may not read it");
+        insta::assert_snapshot!(recommendation.others[0].reason, @"41.7% smaller than lz4 in 16.7 times its time; archive does not write it, and validators may not read it");
         assert_eq!(recommend(&rows[2..3]), None);
     }
 

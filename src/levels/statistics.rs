@@ -93,7 +93,7 @@ pub fn time_warning(work: &'static str, runs: &[f64]) -> Option<Warning> {
         let text = format!("one run takes only {:.1} ms", summary.median * 1e3);
         return Some(Warning::new("times", text));
     }
-    let text = || format!("{work} times differ by {spread_percent:.0} %");
+    let text = || format!("{work} times differ by {spread_percent:.0}%");
     (spread_percent > SPREAD_PERCENT_MAX).then(|| Warning::new("times", text()))
 }
 
@@ -102,7 +102,7 @@ pub fn time_warning(work: &'static str, runs: &[f64]) -> Option<Warning> {
 pub fn load_warning(workers: &Elapsed, runs: &[f64]) -> Option<Warning> {
     let wait_percent = 100.0 - workers.cpu_percent();
     let is_measured = !workers.wall.is_zero() && median(runs) >= RUN_TIME_MIN.as_secs_f64();
-    let text = || format!("workers waited {wait_percent:.0} % of their time for a core: other programs are running");
+    let text = || format!("workers waited {wait_percent:.0}% of their time for a core: other programs are running");
     (is_measured && wait_percent > WAIT_PERCENT_MAX).then(|| Warning::new("load", text()))
 }
 
@@ -197,13 +197,13 @@ mod tests {
     fn doubtful_measurements_give_warnings() {
         assert_eq!(time_warning("compress", &[1.0, 1.01, 1.02]), None);
         let text = |warning: Option<Warning>| warning.map(|warning| warning.text).unwrap_or_default();
-        assert_eq!(text(time_warning("compress", &[1.0, 1.01, 1.2])), "compress times differ by 20 %");
+        assert_eq!(text(time_warning("compress", &[1.0, 1.01, 1.2])), "compress times differ by 20%");
         assert_eq!(text(time_warning("compress", &[0.001; 9])), "one run takes only 1.0 ms");
         assert_eq!(text(few_frames_warning(7, 2)), "too few frames (7) for 2 workers");
         let busy = Elapsed::new(Duration::from_secs(10), Duration::from_secs(8));
         assert_eq!(
             text(load_warning(&busy, &[1.0])),
-            "workers waited 20 % of their time for a core: other programs are running"
+            "workers waited 20% of their time for a core: other programs are running"
         );
         assert_eq!(load_warning(&busy, &[0.01]), None);
         assert_eq!(few_frames_warning(8, 2), None);

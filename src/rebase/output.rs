@@ -1,5 +1,5 @@
-//! Writes the differences between two states: the documents of the new state, its marked records in the
-//! order of its archives, then tombstones of closed accounts in the order of the old archive. Adds up
+//! Writes the differences between two states: the documents of the new state, its marked records (those that
+//! [`Changes`] lists) in the order of its archives, then tombstones of closed accounts in the order of the old archive. Adds up
 //! the written and the outdated records, to check that the result is the new state.
 
 use std::ops::Range;
@@ -204,6 +204,8 @@ struct RereadVisitor<'a> {
     wanted: &'a Marks,
     is_newest: bool,
     first_storage: u32,
+    /// Number of the next storage. `read_in_order` visits an entry just before the sink begins it, on one thread,
+    /// so the current storage is the one before.
     next_storage: AtomicU32,
 }
 
@@ -220,7 +222,7 @@ impl Visitor for RereadVisitor<'_> {
             let is_late = matches!(entry.kind, EntryKind::BankFile(_)) && number > self.first_storage;
             if self.is_newest && is_late {
                 return Err(Error::damaged("its bank file is not in front of its storages")
-                    .with_hint("an archive can be rebased only if both clients read the order of its entries"));
+                    .with_hint("an archive can be rebased only if both clients accept the order of its entries"));
             }
             return Ok(EntryRole { is_for_sink: self.is_newest, ..EntryRole::default() });
         }
@@ -232,7 +234,7 @@ impl Visitor for RereadVisitor<'_> {
     }
 
     fn handle_fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
-        // The first reading has judged the fault.
+        // The pass that checked the state has judged the fault.
         match lost {
             Some(_) => Err(fault.into_error()),
             None => Ok(()),
@@ -269,8 +271,8 @@ enum ArchiveRole<'a> {
 
 /// Copies documents and marked records of the new state. Sums up marked records of the old state,
 /// and writes tombstones for closed accounts.
-struct OutputSink<'a, 'o, 'p, 'f> {
-    output: &'o mut NewStorages<'p, 'f>,
+struct OutputSink<'a, 'p, 'f> {
+    output: &'a mut NewStorages<'p, 'f>,
     visitor: &'a RereadVisitor<'a>,
     role: ArchiveRole<'a>,
     marks: Option<&'a RoaringBitmap>,
@@ -281,7 +283,7 @@ struct OutputSink<'a, 'o, 'p, 'f> {
 /// names storages that the result does not have.
 const EMPTY_MAP: [u8; 8] = [0; 8];
 
-impl OutputSink<'_, '_, '_, '_> {
+impl OutputSink<'_, '_, '_> {
     fn storage_map_of(&self, kind: EntryKind) -> Option<Range<u64>> {
         match (self.role, kind) {
             (ArchiveRole::Newest(storage_map_range), EntryKind::BankFile(_)) => Some(storage_map_range.clone()),
@@ -311,7 +313,7 @@ impl OutputSink<'_, '_, '_, '_> {
     }
 }
 
-impl EntrySink for OutputSink<'_, '_, '_, '_> {
+impl EntrySink for OutputSink<'_, '_, '_> {
     fn begin(&mut self, _: u32, entry: &Entry) -> Result<()> {
         self.marks = None;
         if entry.is_storage() {

@@ -193,7 +193,7 @@ fn check_totals(old: &BankFile, new: &BankFile, changes: ChangeCounts, totals: &
         .with_hint("try again; if it happens again, suspect the disk or the memory"))
 }
 
-/// Opens a file once for all readings, so that a file that replaces it is never read.
+/// Opens a file once for all passes, so that a file that replaces it is never read.
 fn open_once(archive: &ArchiveInput) -> Result<ArchiveInput> {
     match &archive.source {
         Some(_) => Ok(archive.clone()),

@@ -129,12 +129,12 @@ impl StateLog {
         Ok(ReadState { number, slots })
     }
 
-    /// Hashes the content of an account. A vote account has different hashes in the two states:
-    /// clients compare vote accounts whole, including a rent epoch that no hash covers, so they must
+    /// Hashes the content of an account in the state with this number. A vote account has different hashes in the
+    /// two states: clients compare vote accounts whole, including a rent epoch that no hash covers, so they must
     /// always be written.
-    fn hash_content(&self, record: &Record<'_>, state_number: u32) -> [u8; 16] {
+    fn hash_content(&self, record: &Record<'_>, number: u32) -> [u8; 16] {
         let header = record.header;
-        let salt = if header.owner == VOTE { state_number + 1 } else { 0 };
+        let salt = if header.owner == VOTE { number + 1 } else { 0 };
         let mut hasher = self.content_hasher.clone();
         let flags = u64::from(header.executable != 0) | u64::from(salt) << 1;
         hasher.append([header.lamports.to_le_bytes(), flags.to_le_bytes()].as_flattened());

@@ -11,7 +11,7 @@ use slotpress_format::archive::genesis_archive;
 use slotpress_format::ledger::sysvars;
 use slotpress_format::{
     ArchiveName, ArchiveRoot, BREACHES_PER_DEMAND_MAX, BankStakes, Entry, EntryParser, FieldReader, Genesis, Index,
-    MetaRange, MetaWalk, ObsoleteFormat, Record, RecordFault, RecordSink, RecordWalker, TarEvent, TokenData,
+    MetaWalk, ObsoleteFormat, Record, RecordFault, RecordSink, RecordWalker, TarEvent, TokenData, WalkBounds,
     parse_bank_file, parse_bank_file_lenient, parse_block_header, parse_frame_start, parse_seek_table,
     parse_status_cache, parse_storage_name, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
 };
@@ -177,8 +177,8 @@ pub fn check_storages_list(bytes: &[u8]) {
 pub fn check_split(bytes: &[u8]) {
     for data_bytes in [None, Some(1 << 30)] {
         let walk = |window_bytes| {
-            let range =
-                MetaRange { meta_bytes: bytes.len() as u64, data_bytes, start: 64, end: u64::MAX, window_bytes };
+            let meta_bytes = bytes.len() as u64;
+            let bounds = WalkBounds { meta_bytes, data_bytes, start: 64, read_ahead_end: u64::MAX, window_bytes };
             let mut read = |buffer: &mut [u8], offset: u64| {
                 let start = offset as usize;
                 buffer.copy_from_slice(bytes.get(start..start + buffer.len()).expect("within the file"));
@@ -186,7 +186,7 @@ pub fn check_split(bytes: &[u8]) {
             };
             let mut window = Vec::new();
             let mut entries = 0;
-            let mut walk = MetaWalk::new(range, &mut window, &mut read);
+            let mut walk = MetaWalk::new(bounds, &mut window, &mut read);
             let is_error = loop {
                 match walk.next_entry() {
                     Ok(Some(_)) => entries += 1,

@@ -145,7 +145,7 @@ fn add_frames(corpus: &mut Corpus) {
     corpus.add_archive("zeros after the end", [good.as_slice(), &[0; 4096]].concat());
     corpus.add_archive("another archive after the end", [good.as_slice(), good.as_slice()].concat());
     for tenth in 1..10 {
-        corpus.add_archive(format!("truncated after {tenth}0 %"), good[..good.len() * tenth / 10].to_vec());
+        corpus.add_archive(format!("truncated after {tenth}0%"), good[..good.len() * tenth / 10].to_vec());
     }
     corpus.add_archive("truncated by a byte", good[..good.len() - 1].to_vec());
     for offset in (100..good.len() - 20_000).step_by(good.len() / 11) {

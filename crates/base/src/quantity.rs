@@ -104,7 +104,7 @@ pub fn tick(seconds: f64) -> String {
 }
 
 pub fn percent(percent: f64) -> String {
-    format!("{percent:.1} %")
+    format!("{percent:.1}%")
 }
 
 /// Formats a compression ratio, `3.470`: the larger number divided by the smaller one, or `-` if

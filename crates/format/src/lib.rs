@@ -73,7 +73,7 @@ pub use ledger::records::{NoSink, Record, RecordFault, RecordFaultKind, RecordSi
 pub use ledger::slot_params::{SHORTER_SLOTS, SlotParams};
 pub use ledger::slot_time::{SlotTime, SlotTimeSource};
 pub use ledger::split::{
-    AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaRange, MetaWalk, ReadAt, SplitFile,
+    AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaWalk, ReadAt, SplitFile, WalkBounds,
     check_data_header, check_uids,
 };
 pub use ledger::stake_accounts::StakeAccount;

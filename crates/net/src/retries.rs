@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use slotpress_base::progress;
 use slotpress_base::quantity::{rate, time_of_day};
-use slotpress_base::{Progress, Result, clock};
+use slotpress_base::{Error, Progress, Result, clock};
 
 use super::NetError;
 use super::options::BYTES_PER_SECOND_MIN;
@@ -106,7 +106,22 @@ impl Retries {
     ///
     /// # Errors
     /// The last failure, or an interruption during a pause.
-    pub fn run<T>(&self, progress: &dyn Progress, mut request: impl FnMut() -> Result<T>) -> Result<T> {
+    pub fn run<T>(&self, progress: &dyn Progress, request: impl FnMut() -> Result<T>) -> Result<T> {
+        self.run_while(|| true, progress, request)
+    }
+
+    /// Does the same, but does not retry a request if `may_retry` is false after its failure.
+    ///
+    /// # Errors
+    /// The last failure, or an interruption during a pause.
+    pub fn run_while<T>(
+        &self,
+        may_retry: impl Fn() -> bool,
+        progress: &dyn Progress,
+        mut request: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let records =
+            |error: &Error| NetError::find_in(error).is_some_and(|cause| self.record_failure(cause, progress));
         loop {
             let pause = self.pause();
             if !pause.is_zero() {
@@ -114,7 +129,7 @@ impl Retries {
                 progress.check()?;
             }
             match request() {
-                Err(error) if NetError::find_in(&error).is_some_and(|cause| self.record_failure(cause, progress)) => {}
+                Err(error) if may_retry() && records(&error) => {}
                 answer => return answer,
             }
         }

@@ -18,7 +18,7 @@ use crate::directory::Directory;
 use crate::{StoreOptions, Target, Upload, UploadState};
 
 /// Returns the HTTP headers that a bucket sends with an archive: its type, its root if that is known before the
-/// upload, and permission to cache it for good, because the archive of a name never changes. A directory ignores
+/// upload, and permission to cache it for good, because an archive never changes under its name. A directory ignores
 /// headers: the web server in front of it sends its own.
 pub fn headers_of(name: &ArchiveName, root: Option<ArchiveRoot>) -> Attributes {
     let mut headers = Attributes::from_iter([
@@ -32,7 +32,8 @@ pub fn headers_of(name: &ArchiveName, root: Option<ArchiveRoot>) -> Attributes {
     headers
 }
 
-/// A target for reading and writing. Clones share connections and credentials.
+/// An open target. Programs pass it to `StoreSink`, which writes archives. Clones share connections and
+/// credentials.
 ///
 /// File names are relative to the target, and contain no `/`. Calls retry failed requests if that may help, for
 /// the time in the options, and warn about it. They end soon after their [`Progress`] is interrupted.
@@ -66,21 +67,27 @@ impl BucketPrefix {
         progress: &dyn Progress,
         request: impl Fn() -> F,
     ) -> Result<T> {
-        Retries::new(self.options.give_up_after).run(progress, || {
-            let answer = self.client.block_on(progress, request());
-            // An inner error ends the attempts. After an outer error, the request is retried if that may help.
-            if self.record_attempt(answer.as_ref().err()) { Ok(Ok(answer?)) } else { Ok(answer.map_err(Error::from)) }
-        })?
+        Retries::new(self.options.give_up_after).run_while(
+            || self.may_retry(),
+            progress,
+            || {
+                let answer = self.client.block_on(progress, request());
+                self.record_attempt(answer.as_ref().err());
+                Ok(answer?)
+            },
+        )
     }
 
-    /// Records whether a request has reached the store. Returns true if a failed request may be retried: the
-    /// store has been reached, now or before, or the options say to wait for it.
-    pub fn record_attempt(&self, error: Option<&NetError>) -> bool {
-        let was_reached = &self.bucket.was_reached;
+    /// Records whether a request has reached the store.
+    pub fn record_attempt(&self, error: Option<&NetError>) {
         if error.is_none_or(|error| error.kind() != NetErrorKind::Connect) {
-            was_reached.store(true, Relaxed);
+            self.bucket.was_reached.store(true, Relaxed);
         }
-        self.options.wait_for_first || was_reached.load(Relaxed)
+    }
+
+    /// True if a failed request may be retried: the store has been reached, or the options say to wait for it.
+    pub fn may_retry(&self) -> bool {
+        self.options.wait_for_first || self.bucket.was_reached.load(Relaxed)
     }
 
     pub fn url_of(&self, name: &str) -> Url {

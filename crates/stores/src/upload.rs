@@ -22,8 +22,8 @@ use crate::{PARTS_MAX, UploadState};
 /// must remove the parts.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time for which an abort waits for parts that are in flight. A store may keep a part that it receives before
-/// the abort but stores only afterwards.
+/// Time for which an abort waits for parts that are in flight. A part that arrives before the abort, but is
+/// stored after it, may be left behind.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A large file that is being written. It appears complete when [`Upload::finish`] succeeds, or not at all.
@@ -262,7 +262,7 @@ impl PartsUpload {
             Ok(payload) => panic_error(payload.as_ref()),
             Err(_) => Error::interrupted(),
         })?;
-        let may_retry = self.s3.record_attempt(sent.tag.as_ref().err());
+        self.s3.record_attempt(sent.tag.as_ref().err());
         match sent.tag {
             Ok(tag) => {
                 self.retries.reset();
@@ -271,7 +271,7 @@ impl PartsUpload {
                     self.stored_parts = self.stored_parts.saturating_add(1);
                 }
             }
-            Err(error) if may_retry && self.retries.record_failure(&error, progress) => {
+            Err(error) if self.s3.may_retry() && self.retries.record_failure(&error, progress) => {
                 self.start_sending(sent.number, sent.payload);
             }
             Err(error) => return Err(error.into()),
@@ -317,15 +317,16 @@ impl PartsUpload {
         {
             return completed;
         }
-        let found_file = match s3.retry(progress, || s3.bucket.stat(url.clone()))? {
-            Some(file) if file.length_bytes == self.length_bytes => return Ok(()),
-            Some(_) => "a file of a different length",
-            None => "no such file",
-        };
-        completed?;
-        let message = format!("{}: the store reports that it is complete, but has {found_file}", show_url(url));
-        Err(Error::new(ErrorKind::Network, message)
-            .with_hint("run this again; if the error persists, look at the store's own log"))
+        match (completed, s3.retry(progress, || s3.bucket.stat(url.clone()))?) {
+            (_, Some(file)) if file.length_bytes == self.length_bytes => Ok(()),
+            (Err(gone), _) => Err(gone),
+            (Ok(()), found) => {
+                let found = if found.is_some() { "a file of a different length" } else { "no such file" };
+                let message = format!("{}: the store reports that it is complete, but has {found}", show_url(url));
+                Err(Error::new(ErrorKind::Network, message)
+                    .with_hint("run this again; if the error persists, look at the store's own log"))
+            }
+        }
     }
 
     fn abort(&self) -> Result<()> {

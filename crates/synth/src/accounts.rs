@@ -7,26 +7,26 @@
 //! The kinds of accounts, their shares of mainnet's accounts and of its bytes, and their data (`mix` has
 //! other mixes):
 //!
-//! - Token accounts, 60 % and 47 %. 165 bytes: a mint, an owner, an amount (half are 0), zeros.
-//!   27 % have one of 15 popular mints, and 10 % have one of 768 mints that are in use when the account is
-//!   made. The others have one of 67 million mints, by Zipf's law. 89 % have an owner that no other account
+//! - Token accounts, 60% and 47%. 165 bytes: a mint, an owner, an amount (half are 0), zeros.
+//!   27% have one of 15 popular mints, and 10% have one of 768 mints that are in use when the account is
+//!   made. The others have one of 67 million mints, by Zipf's law. 89% have an owner that no other account
 //!   has.
-//! - Wallets, 13 % and 5 %. No data.
-//! - Token-2022 accounts, 4.5 % and 4 %. A token account, and 5 to 42 bytes of type and extensions.
-//! - Mints, 4 % and 2 %. 82 bytes: authorities, a supply (half are NFTs).
-//! - Metadata, 4 % and 8 %. 679 or 607 bytes: name, symbol, address of a description, creators of a
+//! - Wallets, 13% and 5%. No data.
+//! - Token-2022 accounts, 4.5% and 4%. A token account, and 5 to 42 bytes of type and extensions.
+//! - Mints, 4% and 2%. 82 bytes: authorities, a supply (half are NFTs).
+//! - Metadata, 4% and 8%. 679 or 607 bytes: name, symbol, address of a description, creators of a
 //!   collection, zeros.
-//! - Master editions, 2.5 % and 3 %. 282 bytes, nearly all zeros.
-//! - Program state, 10 % and 28 %. Pools, order books, positions, obligations, claims, names:
+//! - Master editions, 2.5% and 3%. 282 bytes, nearly all zeros.
+//! - Program state, 10% and 28%. Pools, order books, positions, obligations, claims, names:
 //!   addresses, numbers, arrays that are partly in use.
-//! - Stake accounts, 1.2 % and 1 %. 200 bytes, not delegated: an authority twice, zeros.
-//! - Nonces, 0.5 % and 0.3 %. 80 bytes: an authority, a blockhash.
-//! - Mints of Token-2022, 0.3 % and 0.5 %. 390 to 405 bytes: a mint, zeros, its metadata.
-//! - Lookup tables, 0.03 % and 0.1 %. 56 bytes, and up to 255 addresses.
-//! - Programs, 0.01 % and 0 %. 36 bytes: the address of the account with the code, which is the next
+//! - Stake accounts, 1.2% and 1%. 200 bytes, not delegated: an authority twice, zeros.
+//! - Nonces, 0.5% and 0.3%. 80 bytes: an authority, a blockhash.
+//! - Mints of Token-2022, 0.3% and 0.5%. 390 to 405 bytes: a mint, zeros, its metadata.
+//! - Lookup tables, 0.03% and 0.1%. 56 bytes, and up to 255 addresses.
+//! - Programs, 0.01% and 0%. 36 bytes: the address of the account with the code, which is the next
 //!   account. If the storage ends before the code, the code is missing, as if the program had been closed. If
 //!   the code is too large for the storage, a token account replaces it.
-//! - Code, 0.01 % and 2 %, and buffers, 0.001 %. 16 to 272 KiB: instructions that repeat, texts,
+//! - Code, 0.01% and 2%, and buffers, 0.001%. 16 to 272 KiB: instructions that repeat, texts,
 //!   and zeros.
 //!
 //! Every record also has a header of 136 bytes, which contains a random address, and one of about twenty

@@ -5,12 +5,12 @@
 //! consists mostly of stakes: the bank's own stakes, and the stakes of each of six epochs. Its parts, and their
 //! shares of its bytes:
 //!
-//! - Delegations, 80 %: stake account (random), voter (one of up to 2,000, of which few are popular), stake,
+//! - Delegations, 80%: stake account (random), voter (one of up to 2,000, of which few are popular), stake,
 //!   epochs, rate, credits.
-//! - Vote accounts, 16 %: 3,762 bytes, with votes, credits of up to 64 epochs, and a buffer of
+//! - Vote accounts, 16%: 3,762 bytes, with votes, credits of up to 64 epochs, and a buffer of
 //!   former voters (zeros).
-//! - Nodes and voters, 1 %: addresses.
-//! - Storage map, 1 %: slot, id and length of each storage.
+//! - Nodes and voters, 1%: addresses.
+//! - Storage map, 1%: slot, id and length of each storage.
 //! - Blockhashes, the rest: 301 of 56 bytes, whatever the ledger's size.
 
 use std::io::{Error, Result, Write};

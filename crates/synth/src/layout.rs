@@ -82,7 +82,7 @@ impl SynthLayout {
         let counts = StakeCounts::new(size_bytes, full_count);
         let end_bytes = SYSVARS_BYTES + counts.voters * record_bytes(VOTE_BYTES);
         let other_bytes = end_bytes + counts.delegations * record_bytes(STAKE_BYTES);
-        // Newer versions of replaced accounts are added too: about 2 % of the full state, and half of the
+        // Newer versions of replaced accounts are added too: about 2% of the full state, and half of the
         // incremental state.
         let mut new_account_bytes =
             draw_sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(other_bytes));

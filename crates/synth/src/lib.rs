@@ -14,7 +14,7 @@
 //! parallel, and memory does not grow with the number of accounts. Which accounts of an older storage a newer
 //! storage replaces follows from their indexes, so the older storage can leave these accounts out of the sums.
 //!
-//! With the mix of mainnet, from 64 MiB upwards, a ledger compresses as mainnet's does, within 5 %: the
+//! With the mix of mainnet, from 64 MiB upwards, a ledger compresses as mainnet's does, within 5%: the
 //! full archive by 3.47, 3.64 and 3.78 at zstd levels 1, 3 and 10, the bank file by 2.337, 2.486,
 //! 2.500 and 2.513 at levels 1 to 4. The account mix (`accounts`) and the stakes (`stakes`) are
 //! chosen for these ratios, which tests check.

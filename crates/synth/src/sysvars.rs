@@ -28,6 +28,12 @@ const SLOT_HASHES_COUNT: u64 = 512;
 const RECENT_BLOCKHASHES_COUNT: u64 = 150;
 const STAKE_HISTORY_BYTES: usize = 8 + 512 * 32;
 
+/// Number of delegations whose rewards Agave pays out in one block (`MAX_PARTITIONED_REWARDS_PER_BLOCK`).
+const DELEGATIONS_PER_BLOCK: u64 = 4_096;
+
+/// Lamports of stake for each lamport of rewards in an epoch.
+const STAKE_PER_REWARD: u64 = 4_000;
+
 /// Approximate size of all sysvars, with record headers.
 pub const SYSVARS_BYTES: u64 = 180_000;
 
@@ -51,10 +57,11 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result
         sysvar(EPOCH_REWARDS, &|out| {
             // Rewards were distributed when the epoch began.
             let first_height = chain::height_of(epoch_start);
-            out.u64s(&[first_height + 1, stakes.counts.delegations / 4_096 + 1])?;
+            let partitions = stakes.counts.delegations / DELEGATIONS_PER_BLOCK + 1;
+            out.u64s(&[first_height + 1, partitions])?;
             out.bytes(&chain::blockhash(universe, first_height - 1))?;
-            let rewards: u64 = stakes.voters().iter().map(|voter| voter.stake / 4_000).sum();
-            out.u64s(&[rewards, 4_000, rewards, rewards])?; // the first two are a u128
+            let rewards: u64 = stakes.voters().iter().map(|voter| voter.stake / STAKE_PER_REWARD).sum();
+            out.u64s(&[rewards, 4_000, rewards, rewards])?; // points (a u128), rewards, paid rewards
             out.bytes(&[0])
         })?,
         sysvar(EPOCH_SCHEDULE, &|out| chain::write_epoch_schedule(out))?,

@@ -210,7 +210,7 @@ pub(crate) mod tests {
             (row.size_error_percent, row.estimated_output_bytes) = (Some(1.25), Some(row.output_bytes * 93));
         }
         assert!(
-            make_report(&rows).advice.iter().all(|advice| advice.reason.ends_with(" GiB ± 1.2 %")),
+            make_report(&rows).advice.iter().all(|advice| advice.reason.ends_with(" GiB ± 1.2%")),
             "{:?}",
             make_report(&rows)
         );
@@ -236,7 +236,7 @@ pub(crate) mod tests {
     }
 
     fn load_warning(percent: u32) -> Warning {
-        Warning { about: "load", text: format!("workers waited {percent} % of their time") }
+        Warning { about: "load", text: format!("workers waited {percent}% of their time") }
     }
 
     #[test]
@@ -248,7 +248,7 @@ pub(crate) mod tests {
         }
         rows[0].warnings = vec![Warning { about: "runs", text: "measured once".to_string() }];
         let sentences = summarize_warnings(&rows);
-        let expected = "rough times: zstd 1: measured once; zstd 3, lz4: workers waited 20 % of their time; stop";
+        let expected = "rough times: zstd 1: measured once; zstd 3, lz4: workers waited 20% of their time; stop";
         assert!(sentences.len() == 1, "{sentences:?}");
         assert!(sentences[0].starts_with(expected), "{sentences:?}");
         rows.iter_mut().for_each(|row| row.warnings = vec![load_warning(9)]);

@@ -1,6 +1,6 @@
 //! Recommends a level for a link.
 //!
-//! Levels with which a node starts within 1 % of the shortest time are tied, because no measurement
+//! Levels with which a node starts within 1% of the shortest time are tied, because no measurement
 //! distinguishes them. Of these, the level with the smallest archive is chosen, because it sends the fewest
 //! bytes. By default, only zstd is considered, because every client reads it. On request, the other formats
 //! that `archive` writes, lz4 and plain tar, are considered too.

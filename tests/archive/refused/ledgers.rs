@@ -234,7 +234,7 @@ fn a_storage_in_two_accounts_paths_is_refused() {
 }
 
 #[test]
-fn missing_storages_of_the_storage_map_are_refused() {
+fn a_storage_that_only_the_storage_map_lists_is_refused() {
     let case = Case::new("ledger-at-40-hard-links");
     let links = case.path("accounts/snapshot/40");
     let newest = relative_paths(&links).into_iter().find(|name| name.starts_with("40.")).expect("a storage");

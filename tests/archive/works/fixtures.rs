@@ -47,10 +47,10 @@ fn assert_same_as_agave(ours: &Path, agave: &str) {
     assert_valid_form(ours);
     assert_eq!(name(ours), agave);
     let ours = contents(ours);
-    let agaves_contents = contents(&fixture(agave));
-    assert_eq!(ours.keys().collect::<Vec<_>>(), agaves_contents.keys().collect::<Vec<_>>());
+    let theirs = contents(&fixture(agave));
+    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
     for (path, content) in &ours {
-        assert!(*content == agaves_contents[path], "{path} differs");
+        assert!(*content == theirs[path], "{path} differs");
     }
 }
 
@@ -242,11 +242,11 @@ fn an_unpacked_archive_makes_the_archive_again() {
     let from_ledger = archive(ledger.path(), &dirs[0], &[]);
 
     let ours = temp_dir();
-    let agaves = temp_dir();
+    let agave_dir = temp_dir();
     let incremental = temp_dir();
     unpack_into(&from_ledger, ours.path());
-    unpack_into(&fixture(FULL_26), agaves.path());
-    for (unpacked, out) in [(&ours, &dirs[1]), (&agaves, &dirs[2])] {
+    unpack_into(&fixture(FULL_26), agave_dir.path());
+    for (unpacked, out) in [(&ours, &dirs[1]), (&agave_dir, &dirs[2])] {
         let again = archive(unpacked.path(), out, &[]);
         assert_eq!(name(&again), FULL_26);
         assert!(fs::read(&again).expect("read") == fs::read(&from_ledger).expect("read"));

@@ -24,9 +24,9 @@ fn archives_that_only_firedancer_loads_are_skipped() {
     assert_eq!(run_to_json(&["restore", text(&fixture(FULL_26)), "--ledger", text(&expected)]).code, Some(0));
     for mode in [TransferMode::Ranges, TransferMode::Whole] {
         let newer_pair = serve(&read_files(&[full(chain), incremental(chain)]), mode);
-        let agaves_full = serve(&read_files(&[fixture(FULL_26)]), mode);
+        let agave_server = serve(&read_files(&[fixture(FULL_26)]), mode);
         let mixed_pair = serve(&read_files(&[fixture(FULL_26), incremental(OLD_CHAIN)]), mode);
-        for urls in [vec![newer_pair.url(""), agaves_full.url("")], vec![mixed_pair.url("")]] {
+        for urls in [vec![newer_pair.url(""), agave_server.url("")], vec![mixed_pair.url("")]] {
             let ledger_dir = temp_dir();
             let ledger = ledger_dir.path().join("ledger");
             let mut arguments = vec!["bootstrap", "--ledger", text(&ledger)];
@@ -72,9 +72,9 @@ fn firedancers_archives_that_agave_loads_are_used() {
 /// alone.
 #[test]
 fn after_a_refused_pair_the_next_is_used() {
-    let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_4, prefix));
+    let agave_archives = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_4, prefix));
     for (refused, next, why) in [
-        ([full(NEW_CHAIN), agaves[1].clone()], agaves.clone(), "rent epoch"),
+        ([full(NEW_CHAIN), agave_archives[1].clone()], agave_archives.clone(), "rent epoch"),
         (
             [full(NEW_CHAIN), incremental("firedancer-2026-09/full-bank-hashes-0")],
             [full(NEW_CHAIN), incremental(NEW_CHAIN)],

@@ -19,16 +19,16 @@ fn start_failing_server() -> Server {
     // This file is longer than what is read first, at its two ends.
     let large = bytes.repeat((20 << 20) / bytes.len() + 1);
     Server::start(move |request, stream| match request.path.split('?').next().unwrap_or_default() {
-        "/whole.tar.zst" if request.method == "HEAD" => send_file(request, stream, &large, "\"a\""),
-        "/whole.tar.zst" => send_response(stream, "200 OK", &[("ETag", "\"a\"")], &large),
-        "/old.tar.zst" => {
+        "/ranges-only-announced.tar.zst" if request.method == "HEAD" => send_file(request, stream, &large, "\"a\""),
+        "/ranges-only-announced.tar.zst" => send_response(stream, "200 OK", &[("ETag", "\"a\"")], &large),
+        "/no-ranges.tar.zst" => {
             crate::common::http::send_head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
             Ok(Connection::KeepAlive)
         }
-        "/changes.tar.zst" if count.fetch_add(1, Ordering::Relaxed) > 0 => send_file(request, stream, &bytes, "\"b\""),
-        "/changes.tar.zst" => send_file(request, stream, &bytes, "\"a\""),
+        "/replaced.tar.zst" if count.fetch_add(1, Ordering::Relaxed) > 0 => send_file(request, stream, &bytes, "\"b\""),
+        "/replaced.tar.zst" => send_file(request, stream, &bytes, "\"a\""),
         "/page.tar.zst" => send_file(request, stream, b"<html>", "\"a\""),
-        "/https.tar.zst" => send_redirect(stream, "http://10.1.2.3/x"),
+        "/private-redirect.tar.zst" => send_redirect(stream, "http://10.1.2.3/x"),
         _ => send_response(stream, "404 Not Found", &[], b""),
     })
 }
@@ -44,17 +44,21 @@ fn errors_of_servers_say_why() {
     let url = |path: &str| secret_url(&server, path);
     for command in ["inspect", "verify"] {
         assert_fails_without_secret(
-            &[command, &url("/whole.tar.zst")],
+            &[command, &url("/ranges-only-announced.tar.zst")],
             4,
             &["does not send ranges", "hint:", "slotpress fetch"],
         );
         assert_fails_without_secret(&[command, &url("/gone.tar.zst")], 4, &["404 Not Found"]);
         assert_fails_without_secret(&[command, &url("/page.tar.zst")], 3, &["not a snapshot archive"]);
-        assert_fails_without_secret(&[command, &url("/https.tar.zst")], 1, &["private address", "--allow-private"]);
+        assert_fails_without_secret(
+            &[command, &url("/private-redirect.tar.zst")],
+            1,
+            &["private address", "--allow-private"],
+        );
         assert_fails_without_secret(&[command, "http://[::1/u:secret@"], 2, &["not a URL"]);
     }
     assert_fails_without_secret(
-        &["verify", &url("/changes.tar.zst")],
+        &["verify", &url("/replaced.tar.zst")],
         4,
         &["the file on the server has changed", "start again"],
     );
@@ -66,8 +70,12 @@ fn a_second_reading_needs_ranges() {
     let server = start_failing_server();
     let url = |path: &str| secret_url(&server, path);
     let texts = ["does not send ranges", "parts of it are read twice", "hint:", "slotpress fetch"];
-    assert_fails_without_secret(&["verify", &url("/old.tar.zst")], 4, &texts);
-    assert_fails_without_secret(&["inspect", &url("/old.tar.zst"), "--by-owner"], 4, &["parts of it are read twice"]);
+    assert_fails_without_secret(&["verify", &url("/no-ranges.tar.zst")], 4, &texts);
+    assert_fails_without_secret(
+        &["inspect", &url("/no-ranges.tar.zst"), "--by-owner"],
+        4,
+        &["parts of it are read twice"],
+    );
     let onto = ["--onto", text(&fixture(FULL_26)), "-o", "."].map(String::from);
     let assert_rebase_fails = |new: &str, code, texts: &[&str]| {
         assert_fails_without_secret(
@@ -76,7 +84,7 @@ fn a_second_reading_needs_ranges() {
             texts,
         );
     };
-    assert_rebase_fails(&url("/old.tar.zst"), 4, &["parts of it are read twice"]);
+    assert_rebase_fails(&url("/no-ranges.tar.zst"), 4, &["parts of it are read twice"]);
     assert_rebase_fails(&server.url("/"), 1, &["has no snapshot archive"]);
 }
 

@@ -124,7 +124,7 @@ fn the_archives_of_a_server_are_verified_and_inspected() {
             let (code, stdout, stderr) = run_to_text(&[&["verify", &url], flags].concat());
             let is_read = has_ranges || !flags.is_empty();
             assert_eq!(code, if is_read { 0 } else { 4 }, "{flags:?}: {stdout}{stderr}");
-            let line_start = if flags.is_empty() { "ok      http://" } else { "partly  http://" };
+            let line_start = if flags.is_empty() { "ok      http://" } else { "partial http://" };
             assert_eq!(stdout.matches(line_start).count(), if is_read { 2 } else { 0 }, "{flags:?}: {stdout}");
             if !is_read {
                 assert!(stderr.contains("does not send ranges"), "{stderr}");

@@ -73,18 +73,3 @@ fn a_target_without_room_for_the_next_archive_keeps_its_archives() {
     setup.publish_once(&to);
     assert_eq!(read_latest(disk.path()), [FULL_3500]);
 }
-
-/// Archives that a removed setting kept forever must not be deleted after an update.
-#[test]
-fn removed_settings_are_refused() {
-    let setup = Setup::with_pair();
-    for name in ["SLOTPRESS_KEEP_SLOT", "SLOTPRESS_KEEP_BYTES"] {
-        let output = slotpress().args(setup.arguments(&["--once"])).env(name, "7").output().expect("runs");
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains(&format!("{name} is set")), "{stderr}");
-        assert!(stderr.contains("hint: unset it"), "{stderr}");
-        assert!(setup.published().is_empty());
-    }
-    assert_eq!(setup.run_once(&["--keep-epoch-ends"]).status.code(), Some(2));
-}

@@ -50,7 +50,7 @@ fn the_old_archive_and_the_rebased_one_are_the_new_state() {
             assert_eq!(name(&rebased), name(&incremental));
             assert_eq!(read_state(&[&old, &rebased]), read_state(&[&new]), "{chain}");
             let (code, report, stderr) = verify_pair(&old, &rebased, "agave,firedancer");
-            assert_eq!((code, &report["complete"]), (0, &"by state".into()), "{stderr}");
+            assert_eq!((code, &report["complete"]), (0, &"proved by state hash".into()), "{stderr}");
             for oracle in Oracle::all() {
                 let genesis = fixture_of(chain, "genesis.bin");
                 let genesis = genesis.parent().expect("a directory");
@@ -157,21 +157,23 @@ fn an_old_archive_of_firedancer_is_accepted() {
 fn states_of_newer_firedancer_versions_are_rebased() {
     let (full, incremental) = (firedancer::full(firedancer::NEW_CHAIN), firedancer::incremental(firedancer::NEW_CHAIN));
     let dir = temp_dir();
-    let [agaves_old, agaves_new] = two_full_archives(AGAVE_4_4, dir.path());
-    let firedancers = [full.as_path(), incremental.as_path()];
-    let agaves = [agaves_new.as_path()];
+    let [agave_old, agave_new] = two_full_archives(AGAVE_4_4, dir.path());
+    let firedancer_archives = [full.as_path(), incremental.as_path()];
+    let agave_archives = [agave_new.as_path()];
     for (number, (new, old)) in
-        [(&firedancers[..], &agaves_old), (&firedancers, &full), (&agaves, &full)].into_iter().enumerate()
+        [(&firedancer_archives[..], &agave_old), (&firedancer_archives, &full), (&agave_archives, &full)]
+            .into_iter()
+            .enumerate()
     {
         let out = temp_dir();
         let rebased = rebase(new, old, out.path(), &[]);
-        assert_eq!(read_state(&[old, &rebased]), read_state(&[&agaves_new]), "{number}");
+        assert_eq!(read_state(&[old, &rebased]), read_state(&[&agave_new]), "{number}");
         let (code, _, stderr) = verify_pair(old, &rebased, "agave");
         assert_eq!(code, 0, "{number}: {stderr}");
         for oracle in Oracle::all() {
             let genesis = fixture_of(AGAVE_4_4, "genesis.bin");
             let genesis = genesis.parent().expect("a directory");
-            assert_eq!(oracle.load(old, Some(&rebased), genesis), oracle.load(&agaves_new, None, genesis), "{number}");
+            assert_eq!(oracle.load(old, Some(&rebased), genesis), oracle.load(&agave_new, None, genesis), "{number}");
         }
     }
 }

@@ -14,13 +14,13 @@ fn files_without_locks(ledger: &Path) -> Vec<String> {
 
 #[test]
 fn an_archive_for_firedancer_alone_is_refused() {
-    let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_2, prefix));
-    let firedancers = [full(OLD_CHAIN), incremental(OLD_CHAIN)];
+    let agave_archives = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_2, prefix));
+    let firedancer_archives = [full(OLD_CHAIN), incremental(OLD_CHAIN)];
     for pair in [
-        vec![&firedancers[0]],
-        vec![&firedancers[0], &firedancers[1]],
-        vec![&firedancers[0], &agaves[1]],
-        vec![&agaves[0], &firedancers[1]],
+        vec![&firedancer_archives[0]],
+        vec![&firedancer_archives[0], &firedancer_archives[1]],
+        vec![&firedancer_archives[0], &agave_archives[1]],
+        vec![&agave_archives[0], &firedancer_archives[1]],
         vec![&full(CHAIN_WITHOUT_STAKES)],
         vec![&full(NEW_CHAIN), &incremental("firedancer-2026-09/full-bank-hashes-0")],
     ] {

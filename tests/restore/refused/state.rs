@@ -181,7 +181,7 @@ fn missing_doubled_short_and_foreign_storages_are_refused() {
     }
 }
 
-/// Adds older versions of the newest storage's accounts to every older storage, so that at least 30 % of all records are
+/// Adds older versions of the newest storage's accounts to every older storage, so that at least 30% of all records are
 /// superseded. Both commands accept the state, verbatim and clustered.
 #[test]
 fn superseded_records_are_subtracted() {

@@ -28,14 +28,14 @@ fn result_files(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
 #[ignore = "takes a few minutes: 600 kills of restore, 300 each of archive, recompress, rebase"]
 fn the_run_after_a_kill_has_the_same_result() {
     let mut rng = SeededRng::new(number_from_env("KILLS_SEED", 1));
-    let agaves = [fixture(FULL_26), fixture(INCREMENTAL_26_40)];
-    let firedancers = [full(NEW_CHAIN), incremental(NEW_CHAIN)];
+    let agave_archives = [fixture(FULL_26), fixture(INCREMENTAL_26_40)];
+    let firedancer_archives = [full(NEW_CHAIN), incremental(NEW_CHAIN)];
     let command_with = |name: &str, arguments: &[&Path], out_flag: &str, dir: &Path| {
         let mut command = command(name);
         command.args(arguments).arg(out_flag).arg(dir);
         command
     };
-    let [agave_full, agave_incremental] = agaves.each_ref().map(|path| path.as_path());
+    let [agave_full, agave_incremental] = agave_archives.each_ref().map(|path| path.as_path());
     // An old state of the same slot, with an older and a newer bank snapshot.
     let old = temp_dir();
     make_old_state(agave_full, 26, old.path(), &old.path().join("accounts"));
@@ -49,7 +49,9 @@ fn the_run_after_a_kill_has_the_same_result() {
         KilledCommand {
             label: "restore, of Firedancer",
             kills: 200,
-            command: Box::new(|dir| command_with("restore", &[&firedancers[0], &firedancers[1]], "--ledger", dir)),
+            command: Box::new(|dir| {
+                command_with("restore", &[&firedancer_archives[0], &firedancer_archives[1]], "--ledger", dir)
+            }),
         },
         KilledCommand {
             label: "restore --replace-state",

@@ -55,22 +55,22 @@ fn a_full_archive_without_stakes_needs_a_newer_one_with_stakes() {
         }
     }
     // Agave's own incremental archive holds only vote accounts that changed.
-    let agaves = fixture_of(AGAVE_4_4, "incremental-");
-    let (code, report, stderr) = verify(&[&without_stakes, &agaves], &[]);
+    let agave_incremental = fixture_of(AGAVE_4_4, "incremental-");
+    let (code, report, stderr) = verify(&[&without_stakes, &agave_incremental], &[]);
     assert_eq!(code, 0, "{report} {stderr}");
     assert!(loads(&report, "firedancer"), "{report} {stderr}");
     assert!(!loads(&report, "agave-4.2"), "{report} {stderr}");
-    let (code, report, _) = verify(&[&without_stakes, &agaves], &["--for", "agave"]);
+    let (code, report, _) = verify(&[&without_stakes, &agave_incremental], &["--for", "agave"]);
     let rules = report["failures"].as_array().expect("failures").iter().map(|failure| failure["rule"].clone());
     assert_eq!(code, 3, "{report}");
     assert!(rules.into_iter().all(|rule| rule == "no-rent-epoch"), "{report}");
     let ledger = empty_ledger_of(AGAVE_4_4, dir.path(), "refused");
     let mut restore = command("restore");
     let (code, _, stderr) =
-        run_command_to_first_line(restore.args([&without_stakes, &agaves]).arg("--ledger").arg(&ledger));
+        run_command_to_first_line(restore.args([&without_stakes, &agave_incremental]).arg("--ledger").arg(&ledger));
     assert_eq!(code, 3, "{stderr}");
     assert!(stderr.contains("use Agave's full archive, or Firedancer's incremental one"), "{stderr}");
     for oracle in Oracle::all() {
-        assert!(oracle.try_load(&without_stakes, Some(&agaves), genesis).is_err());
+        assert!(oracle.try_load(&without_stakes, Some(&agave_incremental), genesis).is_err());
     }
 }

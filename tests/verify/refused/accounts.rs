@@ -52,7 +52,7 @@ fn state_without_rewards() -> State {
     state
 }
 
-/// Returns the EpochRewards sysvar of a time at which rewards are paid out in one block.
+/// Returns an EpochRewards sysvar while rewards are being paid out, all in one block.
 fn epoch_rewards(lamports: u64, points: u128) -> Account {
     let points = points.to_le_bytes();
     let data = [&to_le_bytes(&[1, 1, 0, 0, 0, 0])[..], &points, &to_le_bytes(&[lamports, 0]), &[1]].concat();

@@ -8,8 +8,8 @@ use crate::common::firedancer::*;
 use crate::common::records::{field, record_ranges};
 use crate::common::*;
 
-/// Firedancer's older archives, and newer ones whose status cache has one slot, are undamaged, but no current client
-/// loads them.
+/// Firedancer's older archives, and newer ones whose status cache has one slot, are undamaged, but not valid (exit
+/// code 3), because no current client loads them.
 #[test]
 fn current_clients_refuse_archives_of_older_firedancers() {
     for archives in
@@ -44,7 +44,8 @@ fn write_with_name_of(source: &Path, dir: &Path, entries: &[TarEntry]) -> PathBu
     path
 }
 
-/// An archive of Firedancer is damaged if it has a storage twice, has a changed account or lacks a storage.
+/// An archive of Firedancer is damaged if it contains a storage twice or an altered account, or if a storage is
+/// missing.
 #[test]
 fn damage_is_reported_by_its_rule() {
     let dir = temp_dir();

@@ -75,7 +75,7 @@ fn a_quick_check_names_the_checks_that_it_leaves_out() {
     fs::write(&path, bytes).expect("written");
     let output = verify_directory(dir.path(), &["--quick"]);
     let left_out = "1 without a failure, but not all checks were made: frames, entries, records, state";
-    assert_eq!(output.stdout, format!("partly  {}\n1 archive: 0 good; {left_out}\n", path.display()));
+    assert_eq!(output.stdout, format!("partial {}\n1 archive: 0 good; {left_out}\n", path.display()));
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     let lines = json_lines(slotpress().args(["verify", "--quick", "--json"]).arg(dir.path()));
     let last = lines.last().expect("a line");
@@ -133,7 +133,7 @@ fn faults_of_a_full_archive_are_not_reported_for_the_incremental_one() {
         let failed: Vec<&str> = stdout.lines().filter(|line| line.starts_with("FAILED  ")).collect();
         assert_eq!(failed.len(), 1, "{stdout}");
         assert!(failed[0].contains(FULL_26), "{stdout}");
-        let expected = format!("partly  {path}: its full archive {FULL_26} is damaged");
+        let expected = format!("partial {path}: its full archive {FULL_26} is damaged");
         assert!(stdout.lines().any(|line| line.starts_with(&expected)), "{stdout}");
         assert!(stderr.contains("1 of 2 archives in "), "{stderr}");
         let good = verify_directory(dir.path(), &["-q"]).stdout;
@@ -175,7 +175,7 @@ fn an_incremental_archive_alone_is_not_good() {
     let reason = "its full archive is not here";
     let VerifyOutput { code, stdout, stderr } = verify_directory(dir.path(), &[]);
     let left_out = "1 without a failure, but not all checks were made: records, state";
-    assert_eq!(stdout, format!("partly  {path}: {reason}\n1 archive: 0 good; {left_out}\n"));
+    assert_eq!(stdout, format!("partial {path}: {reason}\n1 archive: 0 good; {left_out}\n"));
     assert_eq!(code, Some(1), "{stderr}");
     let stderr = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(stderr.contains(&format!("its state was not checked: {reason}")), "{stderr}");
@@ -193,7 +193,7 @@ fn an_incremental_archive_alone_has_no_failure_if_only_frames_are_checked() {
     for flags in [&["--check", "frames"], &["--quick", "--check=state"]] {
         let output = verify_directory(dir.path(), flags);
         assert_eq!(output.code, Some(0), "{flags:?}: {}", output.stderr);
-        let expected = format!("partly  {path}\n1 archive: 0 good; ");
+        let expected = format!("partial {path}\n1 archive: 0 good; ");
         assert!(output.stdout.starts_with(&expected), "{flags:?}: {}", output.stdout);
     }
 }

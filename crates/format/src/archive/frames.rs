@@ -3,7 +3,7 @@
 use std::iter::Enumerate;
 
 /// Default size of a frame: bytes of tar in one independent zstd frame. Measured archives
-/// were 0.06 % larger than with a single frame. A worker's buffers take tens of megabytes.
+/// were 0.06% larger than with a single frame. A worker's buffers take tens of megabytes.
 pub const FRAME_SIZE_BYTES_DEFAULT: u64 = 8 * 1024 * 1024;
 
 /// Smallest frame size. With smaller frames, frame headers and the seek table become a noticeable

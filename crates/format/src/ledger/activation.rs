@@ -150,7 +150,7 @@ mod tests {
         assert_eq!([5, 6].map(|epoch| effective(stake(7, 3, 5), epoch, &no_history)), [7, 0]);
     }
 
-    /// At most a quarter of the effective stake takes effect in an epoch, and 9 % after the reduction.
+    /// At most a quarter of the effective stake takes effect in an epoch, and 9% after the reduction.
     #[test]
     fn a_limited_share_takes_effect_in_an_epoch() {
         let history = history(3, &[[1000, 1000, 0], [1250, 750, 0], [1562, 438, 0]]);

@@ -77,11 +77,11 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Describes the fastboot version and the layout, in words.
-    pub fn as_str(self) -> &'static str {
+    /// Returns the fastboot version and the layout in words.
+    pub fn description(self) -> &'static str {
         match self {
             Self::StoragesList => "fastboot 3, storages list",
-            Self::TaggedList => "fastboot 5, storages list",
+            Self::TaggedList => "fastboot 4 or 5, tagged storages list",
             Self::HardLinks => "fastboot 2, hard links",
             Self::Unpacked => "unpacked archive",
         }
@@ -113,8 +113,8 @@ pub struct BankSnapshot {
 
 impl BankSnapshot {
     pub fn describe_storage_dirs(&self) -> String {
-        let paths: Vec<String> = self.storage_dirs.iter().map(|dir| dir.path.escaped()).collect();
-        paths.join(" or ")
+        let paths = self.storage_dirs.iter().map(|dir| dir.path.escaped());
+        Vec::from_iter(paths).join(" or ")
     }
 }
 

@@ -108,7 +108,7 @@ impl<R: BufRead> FieldReader<R> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(self.damage_error(format!("{name} starts with {other}, which is not 0 or 1"))),
+            other => Err(self.damage_error(format!("the flag of {name} is {other}, not 0 or 1"))),
         }
     }
 

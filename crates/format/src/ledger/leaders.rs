@@ -31,14 +31,12 @@ pub fn compute_leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Op
     // Draws with a larger low half are repeated, because accepting them would favor some leaders. The limit
     // leaves out 2^64 modulo the total stake.
     let low_max = u64::MAX.wrapping_sub(total_stake.wrapping_neg().checked_rem(total_stake)?);
+    #[expect(clippy::cast_possible_truncation, reason = "only the low half is compared")]
     let mut draw = || {
         loop {
             let product = u128::from(rng.next_u64()).wrapping_mul(u128::from(total_stake));
-            let [low, high] = [product & u128::from(u64::MAX), product >> 64].map(u64::try_from);
-            if let (Ok(low), Ok(high)) = (low, high)
-                && low <= low_max
-            {
-                return high;
+            if product as u64 <= low_max {
+                return (product >> 64) as u64;
             }
         }
     };

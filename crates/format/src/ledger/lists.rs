@@ -223,7 +223,8 @@ impl ObsoleteLists {
         Ok(Self { file: open_file(&path)?, path, format })
     }
 
-    /// Reads a storage's obsolete records, sorted by offset.
+    /// Reads a storage's obsolete records, sorted by offset. [`scan_obsolete_accounts`] refuses a larger `count`
+    /// than this reads.
     pub fn read_items(&self, list_offset: u64, count: u64, is_split: bool) -> Result<Vec<ObsoleteItem>> {
         let item_bytes = self.format.item_bytes();
         let count = count.min(OBSOLETE_RECORDS_PER_STORAGE_MAX);

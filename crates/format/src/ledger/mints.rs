@@ -28,11 +28,14 @@ impl<'a> Mint<'a> {
     /// length, and a byte marks it as a mint.
     pub(super) fn parse(data: &'a [u8]) -> Option<Self> {
         let (base, rest) = data.split_first_chunk::<MINT_BYTES>()?;
-        let extensions = match rest.split_at_checked(TOKEN_ACCOUNT_BYTES.saturating_sub(MINT_BYTES)) {
-            _ if rest.is_empty() => rest,
-            Some((padding, [TYPE_MINT, extensions @ ..])) if padding.iter().all(|byte| *byte == 0) => extensions,
-            _ => return None,
-        };
+        let mut extensions = rest;
+        if !rest.is_empty() {
+            let (padding, marked) = rest.split_at_checked(TOKEN_ACCOUNT_BYTES.saturating_sub(MINT_BYTES))?;
+            extensions = marked.strip_prefix(&[TYPE_MINT])?;
+            if padding.iter().any(|byte| *byte != 0) {
+                return None;
+            }
+        }
         let is_initialized = match base[45] {
             0 => false,
             1 => true,

@@ -134,16 +134,16 @@ pub fn check_data_header(
 /// Fills a buffer from an offset of a file.
 pub type ReadAt<'a> = dyn FnMut(&mut [u8], u64) -> Result<()> + 'a;
 
-/// The part of a `.meta` file that a walk covers.
+/// Bounds of a walk over a `.meta` file. The walk ends at the end of the file, unless the caller stops before.
 #[derive(Clone, Copy, Debug)]
-pub struct MetaRange {
+pub struct WalkBounds {
     pub meta_bytes: u64,
     /// Length of the `.data` file, if there is one.
     pub data_bytes: Option<u64>,
     /// Offset of the first entry.
     pub start: u64,
-    /// Offset from which entries are not needed.
-    pub end: u64,
+    /// Offset from which entries are not needed: it limits only what is read ahead.
+    pub read_ahead_end: u64,
     /// Number of bytes to read at a time.
     pub window_bytes: usize,
 }
@@ -151,7 +151,7 @@ pub struct MetaRange {
 /// Walks over the entries of a `.meta` file. Keeps one window of the file in memory.
 pub struct MetaWalk<'a> {
     read: &'a mut ReadAt<'a>,
-    range: MetaRange,
+    bounds: WalkBounds,
     /// Buffer of the caller, which can reuse it. It begins with the current window.
     window: &'a mut Vec<u8>,
     window_bytes: usize,
@@ -162,21 +162,21 @@ pub struct MetaWalk<'a> {
 }
 
 impl<'a> MetaWalk<'a> {
-    pub fn new(range: MetaRange, window: &'a mut Vec<u8>, read: &'a mut ReadAt<'a>) -> Self {
+    pub fn new(bounds: WalkBounds, window: &'a mut Vec<u8>, read: &'a mut ReadAt<'a>) -> Self {
         Self {
             read,
-            range,
+            bounds,
             window,
             window_bytes: 0,
-            window_start: range.start,
-            next_offset: range.start,
+            window_start: bounds.start,
+            next_offset: bounds.start,
             next_data_offset: DATA_ALIGNMENT,
         }
     }
 
     pub fn next_entry(&mut self) -> Result<Option<MetaEntry<'_>>> {
         let offset = self.next_offset;
-        if offset >= self.range.meta_bytes {
+        if offset >= self.bounds.meta_bytes {
             return Ok(None);
         }
         self.fill_window(offset, META_HEADER_BYTES)?;
@@ -205,7 +205,7 @@ impl<'a> MetaWalk<'a> {
 
     /// Checks the offset of an account's data in the `.data` file, and remembers where the data ends.
     fn check_data_offset(&mut self, offset: u64, data_offset: u64, data_len: u32) -> Result<()> {
-        let Some(data_bytes) = self.range.data_bytes else {
+        let Some(data_bytes) = self.bounds.data_bytes else {
             let why = format_args!("{data_len} bytes of data, but the storage has no .data file");
             return Err(damage_error(offset, why));
         };
@@ -226,14 +226,14 @@ impl<'a> MetaWalk<'a> {
     /// Reads a range of the file into the window, unless the window contains it.
     fn fill_window(&mut self, offset: u64, length: usize) -> Result<()> {
         let end = offset.saturating_add(length as u64);
-        if end > self.range.meta_bytes {
+        if end > self.bounds.meta_bytes {
             return Err(overrun_error(offset));
         }
         if offset >= self.window_start && end <= self.window_start.saturating_add(self.window_bytes as u64) {
             return Ok(());
         }
-        let range_end = self.range.end.min(self.range.meta_bytes);
-        let bytes = to_usize(range_end.saturating_sub(offset)).min(self.range.window_bytes).max(length);
+        let read_end = self.bounds.read_ahead_end.min(self.bounds.meta_bytes);
+        let bytes = to_usize(read_end.saturating_sub(offset)).min(self.bounds.window_bytes).max(length);
         if self.window.len() < bytes {
             self.window.resize(bytes, 0);
         }
@@ -334,10 +334,11 @@ mod tests {
             to.copy_from_slice(bytes);
             Ok(())
         };
-        let range = MetaRange { meta_bytes: file.len() as u64, data_bytes, start: 64, end, window_bytes };
+        let meta_bytes = file.len() as u64;
+        let bounds = WalkBounds { meta_bytes, data_bytes, start: 64, read_ahead_end: end, window_bytes };
         let mut window = Vec::new();
         let mut entries = Vec::new();
-        let mut walk = MetaWalk::new(range, &mut window, &mut read);
+        let mut walk = MetaWalk::new(bounds, &mut window, &mut read);
         while let Some(entry) = walk.next_entry()?.filter(|entry| entry.offset < end) {
             assert_eq!(entry.record_bytes(), (136 + u64::from(entry.data_len)).next_multiple_of(8));
             let (data_offset, inline_data) = match entry.data {

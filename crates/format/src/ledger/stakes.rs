@@ -240,7 +240,7 @@ fn read_vote_account<R: BufRead>(reader: &mut FieldReader<R>, pubkey: &[u8; 32])
     let mut data = vec![0; to_usize(data_bytes)];
     reader.read_exact(&mut data)?;
     let owner = reader.array()?;
-    let executable = reader.flag("a vote account's executable flag")?;
+    let executable = reader.flag("a vote account")?;
     let account = AccountView { pubkey, owner: &owner, lamports, executable, data: &data };
     Ok(VoteAccount::new(&account, reader.u64()?))
 }

@@ -44,7 +44,7 @@ const BORSH_IO_ERROR: u32 = 44;
 const INSTRUCTION_ERROR_MAX: u32 = 54;
 const INSTRUCTION_ERROR_MAX_4_3: u32 = 53;
 
-/// Parses a status cache to its end. Like Agave, checks that all slots are roots, distinct, and at most
+/// Parses a status cache to its end. Like Agave, checks that all slots are rooted, distinct, and at most
 /// `bank_slot`.
 pub fn parse_status_cache<R: BufRead>(mut reader: FieldReader<R>, bank_slot: u64) -> Result<StatusCache> {
     let mut cache = StatusCache::default();
@@ -56,7 +56,7 @@ pub fn parse_status_cache<R: BufRead>(mut reader: FieldReader<R>, bank_slot: u64
     }
     for _ in 0..count {
         let slot = reader.u64()?;
-        if !reader.flag("the root flag")? {
+        if !reader.flag("a rooted slot")? {
             return Err(reader.damage_error(format!("slot {slot} is not a root")));
         }
         if slot > bank_slot {

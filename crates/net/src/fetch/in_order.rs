@@ -48,7 +48,7 @@ impl Download {
             }
             Ok(end)
         })?;
-        // An earlier attempt that broke off may have written more bytes.
+        // An earlier attempt that was cut short may have written more bytes.
         file.truncate(end_bytes)?;
         if end_bytes < marked_bytes {
             let why = "the server now sends a shorter archive under the same name";

@@ -14,8 +14,8 @@ use slotpress_base::{Error, Progress, Result, saturating_add_to};
 use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Remote, show_url};
 
-/// A request that transferred this many new bytes shows that its server works, even if the transfer broke
-/// off afterwards. At the minimum rate, they arrive in about a minute.
+/// A request that transferred this many new bytes shows that its server works, even if the transfer was
+/// cut short. At the minimum rate, they arrive in about a minute.
 const ENOUGH_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Mirror {
     }
 
     /// Makes one request for a range. Passes the bytes to `on_bytes`, which returns how many of them are new.
-    /// A transfer that breaks off after enough new bytes is not a failure.
+    /// A transfer that is cut short after enough new bytes is not a failure.
     ///
     /// # Errors
     /// The server fails, or `on_bytes` does.

@@ -1,6 +1,6 @@
 //! Receives the bytes of one piece from one server. A frame that has a hash is collected in memory, and
-//! written only if it matches. Marked bytes are never written again, so late bytes of a slow connection
-//! change nothing.
+//! written only if it matches. Bytes that the journal marks as arrived are never written again, so
+//! late bytes of a slow connection change nothing.
 
 use std::ops::Range;
 
@@ -41,6 +41,7 @@ impl<'a> PieceReceiver<'a> {
         while !remaining.is_empty() {
             let (frame, _) = self.current_frame();
             let wanted_bytes = frame.end.saturating_sub(self.missing_range().start);
+            // At least one byte, so that the loop ends.
             let (wanted, after) = split_at_most(remaining, to_usize(wanted_bytes).max(1));
             self.buffer.extend_from_slice(wanted);
             remaining = after;

@@ -148,7 +148,7 @@ impl IndexReader<'_> {
         match decoded {
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 let fault = ReadFault::LostFrame { number: number as u64, error: &error, is_after_end: false };
-                self.visitor.handle_fault(fault, Some("those in frames that do not decode were not read"))?;
+                self.visitor.handle_fault(fault, Some("records in frames that do not decode were not read"))?;
                 return Ok(Default::default());
             }
             decoded => decoded?,

@@ -17,6 +17,9 @@ use crate::state::storages::StorageReader;
 use crate::verify::ledger::lock_ledger;
 use crate::{Plan, PlanOptions, RecordVisitor, RecordWorker, Snapshot, StorageRef, check_pair};
 
+/// Number of the first storage: each archive is searched alone.
+const FIRST_STORAGE: u32 = 0;
+
 /// Bytes of storages that each worker searches in the first round. Each further round searches twice as many
 /// as the one before it.
 const ROUND_BYTES: u64 = 16 * 1024 * 1024;
@@ -54,12 +57,12 @@ pub struct FoundAccount {
 /// not a pair.
 pub fn find_account(
     input: &Snapshot,
-    pubkey: Address,
+    address: Address,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<Option<FoundAccount>> {
     let find = |storages: &StorageReader| {
-        let search = AccountSearch { pubkey, newest: Mutex::default(), damaged_storage: Mutex::default() };
+        let search = AccountSearch { address, newest: Mutex::default(), damaged_storage: Mutex::default() };
         search.run(storages, threads, progress)?;
         Ok(search.newest.into_inner())
     };
@@ -89,7 +92,7 @@ pub fn find_account(
 }
 
 struct AccountSearch {
-    pubkey: Address,
+    address: Address,
     /// The newest record so far. If a slot has several storages, as in Firedancer's archives, the
     /// record in the later storage is newer.
     newest: Mutex<Option<FoundAccount>>,
@@ -101,7 +104,7 @@ impl AccountSearch {
     fn run(&self, storages: &StorageReader, threads: usize, progress: &dyn Progress) -> Result<()> {
         let Some(mut remaining) = storages.list() else {
             progress.stage(Stage::Searching, storages.length_bytes());
-            return storages.read(0, None, self, threads, progress);
+            return storages.read(FIRST_STORAGE, None, self, threads, progress);
         };
         remaining.sort_unstable_by_key(|storage| (storage.slot, storage.number));
         let mut round_bytes = ROUND_BYTES.saturating_mul(threads as u64);
@@ -118,7 +121,7 @@ impl AccountSearch {
                 last_slot = Some(storage.slot);
             }
             progress.stage(Stage::Searching, None);
-            storages.read(0, Some(&wanted), self, threads, progress)?;
+            storages.read(FIRST_STORAGE, Some(&wanted), self, threads, progress)?;
             round_bytes = round_bytes.saturating_mul(2);
         }
         Ok(())
@@ -162,12 +165,12 @@ impl RecordSink for AccountSearchWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
         let storage = self.storage;
         let header = record.header;
-        if header.pubkey != self.search.pubkey.0 {
+        if header.pubkey != self.search.address.0 {
             return;
         }
         let owner = Address(header.owner);
         let account = FoundAccount {
-            address: self.search.pubkey,
+            address: self.search.address,
             owner,
             owner_name: owner_name(&owner),
             lamports: header.lamports,

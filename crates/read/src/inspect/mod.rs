@@ -322,7 +322,7 @@ pub fn inspect_ledger(
     };
     let snapshot = find_bank_snapshot(paths, slot, threads)?;
     let path = snapshot.dir.clone();
-    let layout = snapshot.layout.as_str();
+    let layout = snapshot.layout.description();
     let file_bytes = snapshot.storages.iter().map(StorageFile::disk_bytes).sum();
     let split = snapshot.storages.iter().filter(|storage| storage.is_split());
     let split_storages = split.count() as u64;

@@ -114,8 +114,8 @@ pub(super) fn changed_storage_error(path: &Path) -> Error {
         .with_hint("something is writing to the ledger: stop it, and archive again")
 }
 
-pub(super) fn storage_dir_of<'a>(file: &StorageFile, storage_dirs: &'a [StorageDir]) -> Result<&'a StorageDir> {
-    let dir = storage_dirs.get(usize::from(file.dir_index));
+pub(super) fn dir_of<'a>(file: &StorageFile, dirs: &'a [StorageDir]) -> Result<&'a StorageDir> {
+    let dir = dirs.get(usize::from(file.dir_index));
     dir.ok_or_else(|| Error::failed(format!("{}: its directory is not in the plan", file.file_name())))
 }
 

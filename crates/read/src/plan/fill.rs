@@ -5,7 +5,7 @@ use slotpress_base::{IoHint, Result, copy_at_most, panic_point, split_at_most, t
 use slotpress_format::{BLOCK_LEN, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, StorageFile};
 
 use crate::Plan;
-use crate::plan::file::{OpenStorage, storage_dir_of};
+use crate::plan::file::{OpenStorage, dir_of};
 use crate::plan::split::SplitStorage;
 use crate::plan::{PlannedFile, PlannedStorage};
 
@@ -50,8 +50,8 @@ impl Plan {
     pub fn is_storage_cold(&self, storage: &PlannedStorage, offset: u64, part_bytes: u64) -> bool {
         let StorageFile { file_bytes, .. } = storage.file;
         let range = offset.min(file_bytes)..offset.saturating_add(part_bytes).min(file_bytes);
-        let opened = storage_dir_of(&storage.file, &self.storage_dirs)
-            .and_then(|dir| dir.open_storage(&storage.file.file_name()));
+        let opened =
+            dir_of(&storage.file, &self.storage_dirs).and_then(|dir| dir.open_storage(&storage.file.file_name()));
         // If the file cannot be opened, reading it reports the error.
         opened.is_ok_and(|file| self.io_hint.is_cold(&file, &range, file_bytes))
     }
@@ -101,7 +101,7 @@ impl Plan {
     /// Reads part of a storage as it is archived, that is, as an append vec without obsolete
     /// records.
     pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let dir = storage_dir_of(&storage.file, &self.storage_dirs)?;
+        let dir = dir_of(&storage.file, &self.storage_dirs)?;
         let PlannedStorage { obsolete_list_offset, obsolete_count, .. } = *storage;
         if storage.file.is_split() {
             let obsolete = match &self.obsolete_accounts {

@@ -27,7 +27,7 @@ use slotpress_format::{
 };
 pub use storage_length::StorageFault;
 
-use crate::plan::file::storage_dir_of;
+use crate::plan::file::dir_of;
 use crate::plan::split::SplitStorage;
 use crate::plan::storage_length::{Checkpoint, OnFault, StorageLength, read_obsolete, storage_length};
 
@@ -237,7 +237,7 @@ impl LengthReader<'_> {
     fn read(&self, storage: &UnplannedStorage<'_>, window: &mut Vec<u8>) -> Result<Result<StorageLength>> {
         let UnplannedStorage { file, map_bytes, .. } = *storage;
         let obsolete = storage.obsolete.unwrap_or_default();
-        let dir = storage_dir_of(file, self.storage_dirs)?;
+        let dir = dir_of(file, self.storage_dirs)?;
         if !file.is_split() {
             let length = storage_length(file, &obsolete, map_bytes, self.has_map);
             return Ok(length.map_err(|error| error.with_place(dir.path.join(file.file_name()).escaped())));

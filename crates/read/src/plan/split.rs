@@ -7,9 +7,9 @@
 use slotpress_base::quantity::count_of;
 use slotpress_base::{Error, IoHint, Result, copy_at_most, range_bytes, saturating_add_to, split_at_most, to_usize};
 use slotpress_format::{
-    AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaRange, MetaWalk, ObsoleteItem,
-    RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitFile, StorageDir, StorageFile, StorageFileStat, StorageKind,
-    check_data_header, check_uids,
+    AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaWalk, ObsoleteItem, RECORD_HEADER_BYTES, ReadAt,
+    STORAGE_BYTES_MAX, SplitFile, StorageDir, StorageFile, StorageFileStat, StorageKind, WalkBounds, check_data_header,
+    check_uids,
 };
 
 use crate::plan::file::{OpenStorage, WINDOW_BYTES, changed_storage_error};
@@ -52,9 +52,9 @@ impl SplitStorage {
         result
     }
 
-    fn range(&self, start: u64, end: u64, window_bytes: usize) -> MetaRange {
+    fn bounds(&self, start: u64, read_ahead_end: u64, window_bytes: usize) -> WalkBounds {
         let data_bytes = self.data.as_ref().map(|data| data.file_bytes);
-        MetaRange { meta_bytes: self.meta.file_bytes, data_bytes, start, end, window_bytes }
+        WalkBounds { meta_bytes: self.meta.file_bytes, data_bytes, start, read_ahead_end, window_bytes }
     }
 
     /// Reads and checks the whole `.meta` file through `window`, which the caller should reuse, and the
@@ -85,8 +85,8 @@ impl SplitStorage {
                 let data_uid = read_uid(SplitFile::Data, data, &mut |buf, offset| data.read_piece(buf, offset))?;
                 check_uids(meta_uid, data_uid).map_err(|error| data.add_path(error))?;
             }
-            let range = self.range(START.meta_offset, meta.file_bytes, SCAN_WINDOW_BYTES);
-            scan_entries(range, obsolete, window, &mut read).map_err(|error| meta.add_path(error))
+            let bounds = self.bounds(START.meta_offset, meta.file_bytes, SCAN_WINDOW_BYTES);
+            scan_entries(bounds, obsolete, window, &mut read).map_err(|error| meta.add_path(error))
         })
     }
 
@@ -107,15 +107,15 @@ impl SplitStorage {
         let Self { meta, data } = self;
         let limit = checkpoints.get(after_end).map_or(meta.file_bytes, |checkpoint| checkpoint.meta_offset);
         self.read_unchanged(|| {
-            let range = self.range(start.meta_offset, limit, WINDOW_BYTES);
-            let _page_dropper = meta.prefetch(&(range.start..range.end));
+            let bounds = self.bounds(start.meta_offset, limit, WINDOW_BYTES);
+            let _page_dropper = meta.prefetch(&(start.meta_offset..limit));
             let add_meta_path = |error: Error| meta.add_path(error);
             let mut read = |buf: &mut [u8], offset| meta.read_at(buf, offset);
-            let first_obsolete = obsolete.partition_point(|item| item.offset < range.start);
+            let first_obsolete = obsolete.partition_point(|item| item.offset < start.meta_offset);
             let mut obsolete = ObsoleteEntries(obsolete.get(first_obsolete..).unwrap_or_default());
             let mut piece = SplitPiece { offset, buf };
             let mut window = Vec::new();
-            let mut walk = MetaWalk::new(range, &mut window, &mut read);
+            let mut walk = MetaWalk::new(bounds, &mut window, &mut read);
             let mut record_offset = start.entry_offset;
             while record_offset < end {
                 let entry =
@@ -145,14 +145,14 @@ fn read_uid(kind: SplitFile, source: &OpenStorage, read: &mut ReadAt<'_>) -> Res
 }
 
 fn scan_entries(
-    range: MetaRange,
+    bounds: WalkBounds,
     obsolete: &[ObsoleteItem],
     window: &mut Vec<u8>,
     read: &mut ReadAt<'_>,
 ) -> Result<StorageLength> {
     let mut scanned = StorageLength::default();
     let mut obsolete = ObsoleteEntries(obsolete);
-    let mut walk = MetaWalk::new(range, window, read);
+    let mut walk = MetaWalk::new(bounds, window, read);
     let mut next_checkpoint = CHECKPOINT_BYTES;
     while let Some(entry) = walk.next_entry()? {
         if obsolete.is_next(entry.offset, entry.data_len)? {

@@ -129,10 +129,10 @@ impl StateCheck {
 #[warn(missing_docs)]
 pub enum Completeness {
     /// The state check, which notices missing accounts.
-    #[serde(rename = "by state")]
+    #[serde(rename = "proved by state hash")]
     ByState,
     /// The index of the archive.
-    #[serde(rename = "by index")]
+    #[serde(rename = "proved by index")]
     ByIndex,
     /// No evidence: the state was not checked, and there is no index.
     #[serde(rename = "not checked")]
@@ -148,11 +148,11 @@ impl Completeness {
         }
     }
 
-    /// Returns the text in reports: `by state`, `by index` or `not checked`.
+    /// Returns the text in reports: `proved by state hash`, `proved by index` or `not checked`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::ByState => "by state",
-            Self::ByIndex => "by index",
+            Self::ByState => "proved by state hash",
+            Self::ByIndex => "proved by index",
             Self::NotChecked => "not checked",
         }
     }

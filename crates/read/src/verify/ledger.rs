@@ -145,12 +145,13 @@ fn add_missing(slot: u64, id: u64, expected: impl ToString, failures: &Failures)
 }
 
 fn judge_layout(layout: Layout, failures: &Failures) -> Result<()> {
-    let (rule, found) = match layout {
-        Layout::HardLinks => (Rule::HardLinks, "fastboot 2"),
-        Layout::TaggedList => (Rule::TaggedList, "fastboot 4 or 5"),
+    let rule = match layout {
+        Layout::HardLinks => Rule::HardLinks,
+        Layout::TaggedList => Rule::TaggedList,
         Layout::StoragesList | Layout::Unpacked => return Ok(()),
     };
-    failures.at(FailurePlace::entry("fastboot_version")).add(rule, "a layout that it boots from", found)
+    let place = failures.at(FailurePlace::entry("fastboot_version"));
+    place.add(rule, "a layout that it boots from", layout.description())
 }
 
 /// Makes a report of the failures and the error of a ledger. Returns the error instead if it is not damage, or

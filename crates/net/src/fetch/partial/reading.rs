@@ -22,14 +22,15 @@ impl Source for PartialFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        self.read_arrived(buf, offset_bytes, 1)
+        self.read_arrived(buf, offset_bytes, true)
     }
 }
 
 impl PartialFile {
-    /// Reads bytes that have arrived, and waits while there are none at this offset. `counted_readers` is 1 if
-    /// [`PartialFile::reader_wait`] includes the wait, and 0 otherwise.
-    fn read_arrived(&self, buf: &mut [u8], offset_bytes: u64, counted_readers: usize) -> io::Result<usize> {
+    /// Reads bytes that have arrived, and waits while there are none at this offset. If `counts_wait`,
+    /// [`PartialFile::reader_wait`] includes the wait.
+    fn read_arrived(&self, buf: &mut [u8], offset_bytes: u64, counts_wait: bool) -> io::Result<usize> {
+        let counted_readers = usize::from(counts_wait);
         let mut state = self.state.lock();
         loop {
             let arrived = state.journal.ranges.get(&offset_bytes).cloned();
@@ -80,6 +81,6 @@ impl Source for UntimedReader<'_> {
     }
 
     fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        self.0.read_arrived(buf, offset_bytes, 0)
+        self.0.read_arrived(buf, offset_bytes, false)
     }
 }
