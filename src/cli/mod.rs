@@ -77,7 +77,7 @@ struct ScreenArgs {
     /// Print more details, such as the plan
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
-    /// How to show progress; `none` hides it [default: a bar on a terminal, elsewhere a line every 10 seconds]
+    /// Display of progress; `none` hides it [default: a bar on a terminal, elsewhere a line every 10 seconds]
     #[arg(long, env, global = true, value_name = "MODE", value_parser = ["none"])]
     progress: Option<String>,
 }

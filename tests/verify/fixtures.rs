@@ -189,3 +189,8 @@ pub fn describe(report: &VerifyReport) -> String {
 pub fn failures_of(report: &VerifyReport, rule: Rule) -> Vec<&Failure> {
     report.failures.iter().filter(|failure| failure.rule == rule).collect()
 }
+
+/// Returns true if the rule concerns only packing or naming, which unpacking corrects.
+pub fn is_only_packing(rule: Rule) -> bool {
+    !rule.is_refused() && !rule.is_version_specific()
+}

@@ -178,7 +178,7 @@ fn rules_have_these_texts_and_clients() {
         let kinds = [
             (rule.is_version_specific(), "of a version"),
             (rule.is_unsupported(), "unsupported"),
-            (rule.is_only_packing(), "of packing"),
+            (is_only_packing(*rule), "of packing"),
         ];
         let kinds: Vec<&str> = kinds.into_iter().filter(|(has_kind, _)| *has_kind).map(|(_, name)| name).collect();
         writeln!(

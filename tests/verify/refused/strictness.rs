@@ -128,7 +128,7 @@ fn nothing_is_bootstrapped_that_verify_refuses() {
         let mut failures = verify_ledger(&ledger).failures;
         let archives = &report.restore.archives;
         let of_archives = verify_archives(&archives[0], archives.get(1).map(PathBuf::as_path)).failures;
-        failures.extend(of_archives.into_iter().filter(|failure| !failure.rule.is_only_packing()));
+        failures.extend(of_archives.into_iter().filter(|failure| !is_only_packing(failure.rule)));
         failures.iter().map(|failure| format!("{}: {:?} in {:?}", altered.label, failure.rule, failure.place)).collect()
     });
     let count = count.into_inner();

@@ -16,7 +16,7 @@ pub struct StorageRef {
     pub id: u32,
 }
 
-/// What is read of an entry.
+/// Readers of an entry during a pass. By default, nothing reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryRole {
     /// Storage whose records are visited.

@@ -139,13 +139,14 @@ fn shrink(decisions: &mut [PruneDecision<'_>], always_kept: &[&ArchiveName], byt
         if kept_bytes <= bytes_max {
             return;
         }
-        let Some(PruneDecision { archive, keep_reason, .. }) = decisions.get(index) else { continue };
-        let is_base = archive.is_full() && has_kept_incremental(decisions, archive.name.slot);
-        let must_stay = matches!(keep_reason, None | Some(KeepReason::Undated)) || always_kept.contains(&&archive.name);
-        if is_base || must_stay {
+        let Some(decision) = decisions.get(index) else { continue };
+        let name = &decision.archive.name;
+        let is_base = decision.archive.is_full() && has_kept_incremental(decisions, name.slot);
+        let is_undated = decision.keep_reason == Some(KeepReason::Undated);
+        if decision.keep_reason.is_none() || is_undated || is_base || always_kept.contains(&name) {
             continue;
         }
-        let base_slot = archive.name.base_slot;
+        let base_slot = name.base_slot;
         if let Some(decision) = decisions.get_mut(index) {
             kept_bytes = kept_bytes.saturating_sub(decision.archive.size_bytes);
             decision.keep_reason = None;

@@ -369,12 +369,6 @@ impl Rule {
         matches!(self, Self::NoStakes | Self::NoHashesPerTick | Self::FewCachedSlots)
     }
 
-    /// True if the rule concerns only packing or naming, which unpacking corrects; the contents are
-    /// valid.
-    pub fn is_only_packing(self) -> bool {
-        self.row().severity == Severity::Packing
-    }
-
     /// True if an archive that breaks the rule must not be used as input. This is false for rules about
     /// packing, and for rules that archives of some version of Agave normally break.
     pub fn is_refused(self) -> bool {

@@ -147,15 +147,6 @@ impl Completeness {
             (false, false) => Self::NotChecked,
         }
     }
-
-    /// Returns the text in reports: `proved by state hash`, `proved by index` or `not checked`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ByState => "proved by state hash",
-            Self::ByIndex => "proved by index",
-            Self::NotChecked => "not checked",
-        }
-    }
 }
 
 /// The checks that a result relies on.
