@@ -54,8 +54,13 @@ const MEMORY: &str = "64MiB";
 /// The stages of a run, in their order.
 pub const STAGES: &[&str] = &["before writing", "writing", "syncing", "renaming", "after the last rename"];
 
-/// Index of the stage from which on a result may look complete.
+// Indexes into `STAGES`.
+const BEFORE_WRITING: usize = 0;
+const WRITING: usize = 1;
+const SYNCING: usize = 2;
+/// From this stage on, a result may look complete.
 pub const RENAMING: usize = 3;
+const AFTER_LAST_RENAME: usize = 4;
 
 /// The stages of a run that fetches archives one after another.
 #[cfg(feature = "net")]
@@ -73,6 +78,16 @@ const STAGES_OF_BOOTSTRAP: &[&str] = &[
     "renaming",
     "after the last rename",
 ];
+
+// Indexes into the stages of runs that fetch.
+#[cfg(feature = "net")]
+const ASKING: usize = 0;
+#[cfg(feature = "net")]
+const FETCHING: usize = 1;
+#[cfg(feature = "net")]
+const WRITING_JOURNAL: usize = 2;
+#[cfg(feature = "net")]
+const NAMING_ARCHIVE: usize = 3;
 
 /// System calls that change a file or a directory.
 pub const MUTATING_CALLS: &str = "rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,\
@@ -165,29 +180,30 @@ impl Scenario {
         let mark = match &self.expected {
             ExpectedResult::Archive(name, _) => name,
             ExpectedResult::Ledger | ExpectedResult::Replaced(_) => "slotpress-partial-bank-",
-            ExpectedResult::Report => return vec![0; calls.len()],
+            ExpectedResult::Report => return vec![BEFORE_WRITING; calls.len()],
             #[cfg(feature = "net")]
             ExpectedResult::Fetched(_) | ExpectedResult::Bootstrapped(_) => return self.stages_of_fetching(calls),
         };
-        let (mut stage, mut is_last) = (0, false);
+        let (mut stage, mut is_last) = (BEFORE_WRITING, false);
         let is_archive = matches!(self.expected, ExpectedResult::Archive(..));
         let stage_of = |call: &Call| {
             let line = call.line.as_str();
             let begun_stage = match call.name.as_str() {
-                _ if is_last => RENAMING + 1,
+                _ if is_last => AFTER_LAST_RENAME,
                 "openat" if line.contains("slotpress-partial-journal") && line.contains("O_CREAT") => RENAMING,
-                "openat" if line.contains("O_CREAT") && line.contains("tmp-snapshot-archive-slotpress") => 1,
-                "mkdir" | "mkdirat" if line.contains("slotpress-partial") => 1,
-                "fsync" | "fdatasync" | "syncfs" => 2,
+                "openat" if line.contains("O_CREAT") && line.contains("tmp-snapshot-archive-slotpress") => WRITING,
+                "mkdir" | "mkdirat" if line.contains("slotpress-partial") => WRITING,
+                // A sync before the first write is ignored.
+                "fsync" | "fdatasync" | "syncfs" if stage == BEFORE_WRITING => BEFORE_WRITING,
+                "fsync" | "fdatasync" | "syncfs" => SYNCING,
                 name if name.starts_with("rename") => {
                     is_last = line.contains(mark);
                     // For a ledger, this stage begins with the journal.
-                    if is_archive || is_last { 3 } else { 0 }
+                    if is_archive || is_last { RENAMING } else { BEFORE_WRITING }
                 }
-                _ => 0,
+                _ => BEFORE_WRITING,
             };
-            // A sync before the first write is ignored.
-            stage = stage.max(if begun_stage == 2 && stage == 0 { 0 } else { begun_stage });
+            stage = stage.max(begun_stage);
             stage
         };
         calls.iter().map(stage_of).collect()
@@ -198,7 +214,7 @@ impl Scenario {
     fn stages_of_fetching(&self, calls: &[Call]) -> Vec<usize> {
         let is_bootstrap = matches!(self.expected, ExpectedResult::Bootstrapped(_));
         let (syncing, renaming, after) = if is_bootstrap { (4, 5, 6) } else { (4, 4, 4) };
-        let mut next_stage = 0;
+        let mut next_stage = ASKING;
         let stage_of = |call: &Call| {
             let line = call.line.as_str();
             let is_rename = call.name.starts_with("rename");
@@ -209,17 +225,19 @@ impl Scenario {
                 _ if is_creation && line.contains("slotpress-partial-journal") => renaming,
                 _ if is_bootstrap && call.name == "syncfs" => syncing,
                 stage if is_bootstrap && stage == syncing => stage,
-                _ if line.contains("slotpress-fetch-") && line.contains(".journal") && (is_creation || is_rename) => 2,
-                _ if line.contains("slotpress-fetch-") && is_rename => 3,
-                _ if is_creation && line.contains("slotpress-fetch-") => 1,
+                _ if line.contains("slotpress-fetch-") && line.contains(".journal") && (is_creation || is_rename) => {
+                    WRITING_JOURNAL
+                }
+                _ if line.contains("slotpress-fetch-") && is_rename => NAMING_ARCHIVE,
+                _ if is_creation && line.contains("slotpress-fetch-") => FETCHING,
                 stage => stage,
             };
             next_stage = match stage {
                 // More bytes arrive.
-                2 if is_rename => 1,
-                3 if is_bootstrap => 3,
-                3 if is_rename && line.contains("\"incremental-snapshot-") => after,
-                3 if is_rename => 0,
+                WRITING_JOURNAL if is_rename => FETCHING,
+                NAMING_ARCHIVE if is_bootstrap => NAMING_ARCHIVE,
+                NAMING_ARCHIVE if is_rename && line.contains("\"incremental-snapshot-") => after,
+                NAMING_ARCHIVE if is_rename => ASKING,
                 stage if is_bootstrap && stage == renaming && is_rename && line.contains("partial-bank-") => after,
                 stage => stage,
             };

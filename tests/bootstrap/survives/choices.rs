@@ -18,51 +18,64 @@ fn is_get_of(request: &Request, name: &str) -> bool {
     request.method == "GET" && request.path.ends_with(name)
 }
 
-/// The mirror also has the old full archive, with the same bytes as the node's or with other bytes. The
-/// new full archive is fetched, and the old one is not.
+/// Where a node has the old full archive, and what the mirror has under the same name.
+struct OldArchive {
+    is_in_ledger: bool,
+    content_on_mirror: Vec<u8>,
+}
+
+/// Runs a bootstrap from a mirror of `files`, of which the rebased archive is damaged. Asserts that the new full archive
+/// is fetched, and the old one is not.
+fn assert_new_full_archive_is_fetched(mirror: &Mirror, mut files: Files, old: OldArchive) {
+    let mut list: Value = serde_json::from_str(&mirror.archive_list()).expect("JSON");
+    let listed_old = json!({"name": mirror.old_name, "size_bytes": old.content_on_mirror.len()});
+    list["archives"].as_array_mut().expect("a list").insert(0, listed_old);
+    files.insert(mirror.old_name.clone(), old.content_on_mirror);
+    let server = serve_with_list(files, list.to_string());
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let url = server.url("");
+    let mut arguments = vec!["bootstrap", &url, "--ledger", text(&ledger)];
+    let base;
+    if old.is_in_ledger {
+        let _ = mirror.copy_old_to(&ledger);
+    } else {
+        base = mirror.copy_old_to(&dir.path().join("base"));
+        arguments.extend(["--base", text(&base)]);
+    }
+    let output = run_to_json(&arguments);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
+    let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
+    assert_eq!(archives.len(), 1, "{output:?}");
+    assert_eq!(archives[0]["name"], mirror.new_name.as_str(), "{output:?}");
+    let requests = server.requests();
+    assert!(!requests.iter().any(|request| is_get_of(request, &mirror.old_name)), "{output:?}");
+    assert!(output.line("bootstrap")["abandoned"].is_null(), "the new full archive has the same state: {output:?}");
+}
+
+/// The mirror also has the old full archive, with the same bytes as the node's or with other bytes.
 #[test]
 fn the_new_full_archive_replaces_a_damaged_rebased_one() {
     let mirror = Mirror::start();
-    let base = temp_dir();
-    let old = mirror.copy_old_to(base.path());
     let mut files = mirror.read_files(&[&mirror.new_name, &mirror.rebased_name]);
     let rebased = files.get_mut(&mirror.rebased_name).expect("the archive");
-    let middle = rebased.len() / 3;
-    rebased[middle] ^= 1;
+    let damaged_at = rebased.len() / 3;
+    rebased[damaged_at] ^= 1;
+    let dir = temp_dir();
+    let old = mirror.copy_old_to(dir.path());
     let recompressed = temp_dir();
     let flags = ["--zstd-level", "1", "--frame-size", "64KiB"];
     let output = run_to_json(&[&["recompress", text(&old), "-o", text(recompressed.path())], &flags[..]].concat());
     assert_eq!(output.code, Some(0), "{output:?}");
-    let bytes = |path: &Path| fs::read(path).expect("read");
-    let same = bytes(&old);
-    let other = bytes(&recompressed.path().join(&mirror.old_name));
-    for (is_in_ledger, mirrors_old) in [(false, same.clone()), (true, same), (true, other)] {
-        files.insert(mirror.old_name.clone(), mirrors_old);
-        let mut list: Value = serde_json::from_str(&mirror.archive_list()).expect("JSON");
-        let old_bytes = files[&mirror.old_name].len();
-        list["archives"]
-            .as_array_mut()
-            .expect("a list")
-            .insert(0, json!({"name": mirror.old_name, "size_bytes": old_bytes}));
-        let server = serve_with_list(files.clone(), list.to_string());
-        let dir = temp_dir();
-        let ledger = dir.path().join("ledger");
-        let url = server.url("");
-        let mut arguments = vec!["bootstrap", &url, "--ledger", text(&ledger)];
-        if is_in_ledger {
-            let _ = mirror.copy_old_to(&ledger);
-        } else {
-            arguments.extend(["--base", text(&old)]);
-        }
-        let output = run_to_json(&arguments);
-        assert_eq!(output.code, Some(0), "{output:?}");
-        assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
-        let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
-        assert_eq!(archives.len(), 1, "{output:?}");
-        assert_eq!(archives[0]["name"], mirror.new_name.as_str(), "{output:?}");
-        let requests = server.requests();
-        assert!(!requests.iter().any(|request| is_get_of(request, &mirror.old_name)), "{output:?}");
-        assert!(output.line("bootstrap")["abandoned"].is_null(), "the new full archive has the same state: {output:?}");
+    let same = fs::read(&old).expect("read");
+    let other = fs::read(recompressed.path().join(&mirror.old_name)).expect("read");
+    for old in [
+        OldArchive { is_in_ledger: false, content_on_mirror: same.clone() },
+        OldArchive { is_in_ledger: true, content_on_mirror: same },
+        OldArchive { is_in_ledger: true, content_on_mirror: other },
+    ] {
+        assert_new_full_archive_is_fetched(&mirror, files.clone(), old);
     }
 }
 
@@ -155,6 +168,10 @@ enum Replacement {
     Gone,
 }
 
+impl Replacement {
+    const ALL: [Self; 5] = [Self::Pipe, Self::Directory, Self::Link, Self::Shorter, Self::Gone];
+}
+
 fn replace_base(base: &Path, kind: Replacement) {
     if let Replacement::Shorter = kind {
         let file = fs::File::options().write(true).open(base).expect("opened");
@@ -172,51 +189,74 @@ fn replace_base(base: &Path, kind: Replacement) {
     }
 }
 
-/// The base is replaced after it was chosen. The run continues with the newest full archive.
+/// When the base is replaced.
+#[derive(Clone, Copy, Debug)]
+enum ReplacedAt {
+    /// The base has been chosen, but not read yet: the genesis is requested.
+    BeforeRead,
+    /// The base has been read: the rebased archive is requested.
+    AfterRead,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum BaseLocation {
+    Ledger,
+    OtherDir,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct BaseCase {
+    replacement: Replacement,
+    replaced_at: ReplacedAt,
+    location: BaseLocation,
+}
+
+/// Runs a bootstrap whose base is replaced. Asserts that the run continues with the newest full archive.
+fn assert_replaced_base_is_not_used(mirror: &Mirror, case: BaseCase) {
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let base = mirror.copy_old_to(&match case.location {
+        BaseLocation::Ledger => ledger.clone(),
+        BaseLocation::OtherDir => dir.path().join("base"),
+    });
+    let files = mirror.read_files(&[&mirror.new_name, &mirror.rebased_name]);
+    let list = mirror.archive_list();
+    let rebased = mirror.rebased_name.clone();
+    let replaced = base.clone();
+    let is_replaced = AtomicBool::new(false);
+    let server = Server::start(move |request: &Request, stream| {
+        let must_replace = match case.replaced_at {
+            ReplacedAt::BeforeRead => request.path.contains("genesis"),
+            ReplacedAt::AfterRead => is_get_of(request, &rebased) && request.range().is_some(),
+        };
+        if must_replace && !is_replaced.swap(true, Relaxed) {
+            replace_base(&replaced, case.replacement);
+        }
+        if request.path.ends_with("/api/v1/archives") {
+            send_response(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
+        } else {
+            respond(&files, TransferMode::Ranges, request, stream)
+        }
+    });
+    let output = slotpress()
+        .args(["bootstrap", &server.url(""), "--ledger", text(&ledger), "--base", text(&base), "--json"])
+        .timeout(Duration::from_secs(60))
+        .output()
+        .expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{case:?}: {stderr}");
+    assert!(ledger.join("snapshots/40").is_dir(), "{case:?}: {stderr}");
+    assert!(ledger.join(&mirror.new_name).is_file(), "{case:?}: {stderr}");
+}
+
 #[test]
 fn a_base_replaced_during_the_run_is_not_used() {
     let mirror = Mirror::start();
-    let files = mirror.read_files(&[&mirror.new_name, &mirror.rebased_name]);
-    let list = mirror.archive_list();
-    for (is_late, is_in_ledger) in [(false, false), (true, false), (false, true), (true, true)] {
-        for kind in
-            [Replacement::Pipe, Replacement::Directory, Replacement::Link, Replacement::Shorter, Replacement::Gone]
-        {
-            let dir = temp_dir();
-            let ledger = dir.path().join("ledger");
-            let base = mirror.copy_old_to(&if is_in_ledger { ledger.clone() } else { dir.path().join("base") });
-            let files = files.clone();
-            let list = list.clone();
-            let rebased = mirror.rebased_name.clone();
-            let replaced = base.clone();
-            let is_replaced = AtomicBool::new(false);
-            // The genesis is requested when the base has been chosen, but not read yet. The rebased
-            // archive is requested when the base has been read.
-            let server = Server::start(move |request: &Request, stream| {
-                let is_time = if is_late {
-                    is_get_of(request, &rebased) && request.range().is_some()
-                } else {
-                    request.path.contains("genesis")
-                };
-                if is_time && !is_replaced.swap(true, Relaxed) {
-                    replace_base(&replaced, kind);
-                }
-                if request.path.ends_with("/api/v1/archives") {
-                    send_response(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
-                } else {
-                    respond(&files, TransferMode::Ranges, request, stream)
-                }
-            });
-            let case = format!("{kind:?}, late: {is_late}, in the ledger: {is_in_ledger}");
-            let output = slotpress()
-                .args(["bootstrap", &server.url(""), "--ledger", text(&ledger), "--base", text(&base), "--json"])
-                .timeout(Duration::from_secs(60))
-                .output()
-                .expect("runs");
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(0), "{case}: {stderr}");
-            assert!(ledger.join("snapshots/40").is_dir(), "{case}: {stderr}");
-            assert!(ledger.join(&mirror.new_name).is_file(), "{case}: {stderr}");
+    for replacement in Replacement::ALL {
+        for replaced_at in [ReplacedAt::BeforeRead, ReplacedAt::AfterRead] {
+            for location in [BaseLocation::Ledger, BaseLocation::OtherDir] {
+                assert_replaced_base_is_not_used(&mirror, BaseCase { replacement, replaced_at, location });
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Archives that cannot be rebased are refused, and no file is written.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::common::records::field;
 use crate::common::{firedancer, *};
 use crate::rebase::{rebase, run_rebase, two_full_archives};
 
@@ -30,27 +31,30 @@ fn archives_that_are_not_a_pair_are_refused() {
     assert_refused(&[&of_firedancer, &incremental], &old, 1, "only Firedancer loads it");
 }
 
+/// Writes a copy of an archive in which one account has a different owner.
+fn write_with_changed_owner(archive: &Path, dir: &Path) -> PathBuf {
+    let mut entries = entries(archive);
+    let is_storage = |entry: &&mut TarEntry| entry.path.starts_with("accounts/") && !entry.content.is_empty();
+    let storage = entries.iter_mut().rfind(is_storage).expect("a storage");
+    storage.content[field::OWNER.start] ^= 1;
+    let path = dir.join(name(archive));
+    write_archive(&path, &entries);
+    path
+}
+
 #[test]
 fn damaged_archives_are_refused() {
-    let dir = temp_dir();
+    let [dir, damaged_old_dir, damaged_new_dir, truncated_dir] = [(); 4].map(|()| temp_dir());
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
-    let damaged = |archive: &Path| {
-        let mut entries = entries(archive);
-        let storage =
-            entries.iter_mut().rfind(|entry| entry.path.starts_with("accounts/") && !entry.content.is_empty());
-        storage.expect("a storage").content[70] ^= 1;
-        let path = dir.path().join(format!("damaged-{}", entries.len())).join(name(archive));
-        fs::create_dir(path.parent().expect("a directory")).expect("made");
-        write_archive(&path, &entries);
-        path
-    };
-    assert_refused(&[&new], &damaged(&old), 3, "");
-    assert_refused(&[&damaged(&new)], &old, 3, "");
-    let cut = dir.path().join("cut").join(name(&old));
-    fs::create_dir(cut.parent().expect("a directory")).expect("made");
+    let damaged_old = write_with_changed_owner(&old, damaged_old_dir.path());
+    let damaged_new = write_with_changed_owner(&new, damaged_new_dir.path());
+    let message = "the accounts are not those that the bank file's lattice hash covers";
+    assert_refused(&[&new], &damaged_old, 3, message);
+    assert_refused(&[&damaged_new], &old, 3, message);
+    let truncated = truncated_dir.path().join(name(&old));
     let bytes = fs::read(&old).expect("read");
-    fs::write(&cut, &bytes[..bytes.len() / 2]).expect("written");
-    assert_refused(&[&new], &cut, 3, "");
+    fs::write(&truncated, &bytes[..bytes.len() / 2]).expect("written");
+    assert_refused(&[&new], &truncated, 3, "its bank file cannot be found near its beginning");
 }
 
 #[test]
