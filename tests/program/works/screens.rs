@@ -15,7 +15,8 @@ fn remove_times(line: &str) -> String {
         let is_before_unit = words.get(index + 1).is_some_and(|next| UNITS.contains(&&*unit(next)));
         let is_after = |is_such: &dyn Fn(&str) -> bool| index > 0 && is_such(words[index - 1]);
         if is_number(word) && (is_before_unit || is_after(&|before| before == "load")) {
-            return if word.starts_with('(') { "(N" } else { "N" }.to_string();
+            let number = word.trim_matches(|char: char| !char.is_ascii_digit());
+            return word.replace(number, "N");
         }
         let is_unit = UNITS.contains(&&*unit(word)) && is_after(&is_number);
         let name = if word.contains('/') { "RATE" } else { "TIME" };
