@@ -311,7 +311,7 @@ mod tests {
             reading.bar_line(80),
             "2 of 4 Restoring [#########-----------] 45% of all, 2 min 02 s left, 461 Mi…"
         );
-        assert_eq!(reading.bar_line(50), "2 of 4 Restoring 45% of all, 2 min 02 s left…");
+        assert_eq!(reading.bar_line(50), "2 of 4 Restoring 45% of all, 2 min 02 s left,…");
         let noted =
             MeterReading { note: Some("45% fetched, 118.2 MiB/s, the network is slower".to_string()), ..reading };
         assert_eq!(

@@ -248,6 +248,7 @@ mod tests {
         super::build_command().debug_assert();
     }
 
+    #[cfg(feature = "export")]
     #[test]
     fn every_rare_heading_and_flag_exists() {
         let program = super::build_command();
