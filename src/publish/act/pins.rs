@@ -269,10 +269,11 @@ pub fn check_dirs(options: &PublishOptions) -> Result<()> {
         target_errors.extend(check_output_dir(path).err());
     }
     // One usable target is enough: the others are tried again later.
-    if target_errors.len() < options.targets.len() {
-        return Ok(());
+    let has_usable_target = target_errors.len() < options.targets.len();
+    match target_errors.into_iter().next() {
+        Some(error) if !has_usable_target => Err(error),
+        _ => Ok(()),
     }
-    target_errors.into_iter().next().map_or(Ok(()), Err)
 }
 
 pub fn check_target(dir: &KeptDir, options: &PublishOptions) -> Result<()> {

@@ -294,7 +294,10 @@ impl<'a> Planner<'a> {
         let is_wanted =
             |name| self.targets.iter().any(|target| !target.is_untried() && target.contents.published.wants(name));
         let wanted = self.left_out.values().filter(|(name, _)| is_wanted(name));
-        wanted.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
+        match wanted.max_by_key(|(name, _)| name.slot) {
+            Some((_, error)) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
     /// Fails if an archive that was refused as damaged is newer than all archives of a target. For runs with
