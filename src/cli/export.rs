@@ -207,7 +207,7 @@ fn print_report(report: &ExportReport, ui: &Ui) {
     let facts = &report.facts;
     // The rows are on standard output, so the report is printed to stderr.
     if report.manifests.is_empty() {
-        let state = facts.state.as_str();
+        let state = facts.state;
         return ui.status(&format!("slot {}, state {state}: all rows were written", facts.slot));
     }
     let rows = [

@@ -230,7 +230,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         }
         let mut headers = headers_of(&archive.name, archive.hashes.map(|hashes| hashes.root));
         let label = state_check_of(archive);
-        headers.insert(Attribute::Metadata("slotpress-state".into()), label.as_str().into());
+        headers.insert(Attribute::Metadata("slotpress-state".into()), label.to_string().into());
         let replace = false;
         self.store.upload(&name, &headers, archive.size_bytes, replace, self.run.progress)
     }

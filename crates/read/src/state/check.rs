@@ -7,6 +7,7 @@
 //! checked in the mode [`CheckMode::State`], and in all modes if a hash is expected. No archive can prove that
 //! its state is the cluster's.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
@@ -113,13 +114,10 @@ pub enum StateCheck {
     NotChecked,
 }
 
-impl StateCheck {
-    /// Returns the text in reports: `checked` or `not checked`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Checked => "checked",
-            Self::NotChecked => "not checked",
-        }
+/// Shows the text of reports.
+impl fmt::Display for StateCheck {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(formatter)
     }
 }
 
