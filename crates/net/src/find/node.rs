@@ -93,7 +93,7 @@ pub struct Node {
 
 impl Node {
     /// True if an offer may be tried. It must not have failed by itself, nor together with the full archive at
-    /// `full_location`. An offer is also refused if [`PAIR_FAULTS_MAX`] incremental archives of its server have
+    /// `full_location`. An offer is also refused if `PAIR_FAULTS_MAX` incremental archives of its server have
     /// failed together with that full archive.
     pub fn allows(&self, offer: &Offer, full_location: Option<&str>) -> bool {
         let mut failed_pairs = Vec::new();
