@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use prost::Message;
 use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
 use slotpress::verify::VerifyOptions;
-use slotpress::{ArchiveInput, NoProgress, Snapshot};
+use slotpress::{NoProgress, Snapshot};
 
 /// The message of that name in Yellowstone's `geyser.proto`.
 #[derive(Clone, PartialEq, Message)]
@@ -103,7 +103,7 @@ pub fn write_updates<W: Write + Send>(
 }
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
-    let mut archives = env::args_os().skip(1).map(ArchiveInput::from);
+    let mut archives = env::args_os().skip(1);
     let full = archives.next().ok_or("usage: account_updates ARCHIVE [INCREMENTAL]")?;
     let snapshot = Snapshot::from_archives(full, archives.next());
     let count = write_updates(&snapshot, &Mutex::new(stdout()))?;

@@ -125,8 +125,8 @@ pub mod types {
 ///
 /// [`verify_catalog`](verify::verify_catalog) verifies all archives of a directory, each
 /// incremental archive together with its full one. The caller passes a function that opens an
-/// archive. The second argument of that function is the check mode. For
-/// [`CheckMode::State`](verify::CheckMode::State), the input that it returns must be readable more than once:
+/// archive for a check mode. With [`CheckMode::State`](verify::CheckMode::State), parts of the archive are read
+/// again, so a stream does not suffice. A path always does:
 ///
 /// ```no_run
 /// use slotpress::{CancelToken, ArchiveInput, catalog};

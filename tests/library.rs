@@ -286,7 +286,7 @@ fn the_newest_version_of_every_account_of_an_archive_is_visited() {
     let ours = archive_with_index(ledger.path(), out.path());
     let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
     for archives in [vec![full.as_path()], vec![&full, &incremental], vec![&fixture(FULL_3500)], vec![&ours]] {
-        let snapshot = Snapshot::from_archives(archives[0], archives.get(1).map(ArchiveInput::from));
+        let snapshot = Snapshot::from_archives(archives[0], archives.get(1));
         let Visit { slots, lamports, report } = visit(&snapshot, CheckMode::State);
         assert!(slots == slots_of_newest_versions(&archives), "{archives:?}");
         let verified = verify(&snapshot, &VerifyOptions::default(), &NoProgress).expect("verified");

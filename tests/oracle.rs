@@ -10,7 +10,7 @@ use std::process::Command;
 
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
-use slotpress_read::{ArchiveInput, CheckOptions, ClientVerdict, Snapshot, VerifyOptions, verify};
+use slotpress_read::{CheckOptions, ClientVerdict, Snapshot, VerifyOptions, verify};
 
 use crate::common::oracle::{Oracle, State};
 use crate::common::*;
@@ -292,7 +292,6 @@ fn verify_options() -> VerifyOptions {
 
 /// Returns the verdicts of `verify` on a full archive or a pair.
 fn verdicts_on_archives(full: &Path, incremental: Option<&Path>) -> Vec<ClientVerdict> {
-    let incremental = incremental.map(ArchiveInput::from_path);
     verify(&Snapshot::from_archives(full, incremental), &verify_options(), &NoProgress).expect("verified").clients
 }
 

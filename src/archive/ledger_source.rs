@@ -31,7 +31,7 @@ pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> R
 #[derive(Debug)]
 struct LedgerSource {
     plan: Plan,
-    /// End of each entry in the tar: 8 bytes for each of mainnet's 432,000 storages.
+    /// Offset at which each entry ends in the tar: 3.4 MB for mainnet's 430,000 storages.
     ends: Vec<u64>,
     path: PathBuf,
     _held: HeldLedger,

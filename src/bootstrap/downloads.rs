@@ -193,7 +193,7 @@ impl World for Downloads<'_, '_> {
     fn find_incremental(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()> {
         let context = &self.context;
         let progress = context.progress;
-        let options = context.options.find.clone().measured_candidates_max(0);
+        let options = context.options.find.clone().max_measured_candidates(0);
         progress.stage(Stage::AskingForIncremental, None);
         let local = SourceLocation::Directory(context.options.dir.clone());
         // A source that answered before but fails now is asked again until any source has an incremental

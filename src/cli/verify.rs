@@ -34,8 +34,8 @@ pub struct VerifyArgs {
     /// than two archives
     #[arg(long)]
     newest: bool,
-    /// The clients that must load it; a deviation that all of them accept is only a warning
-    /// [default: every deviation is a failure, except differences between client versions]
+    /// The clients that must load it; a broken rule that all of them tolerate is only a warning
+    /// [default: every broken rule is a failure, except differences between client versions]
     #[arg(long = "for", value_delimiter = ',', value_name = "CLIENTS", value_parser = values::choice_parser(CLIENTS))]
     clients: Vec<&'static [SnapshotClient]>,
     /// Check only frames, entries, name and bank file

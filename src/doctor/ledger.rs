@@ -56,23 +56,23 @@ fn examine_bank_snapshot(snapshots_dir: &Path, is_lock_free: bool) -> Finding {
     let slots = match bank_snapshot_slots(snapshots_dir) {
         Ok(slots) => slots,
         Err(error) => {
-            let means = "the bank snapshots cannot be read";
-            return Finding::bad(SUBJECT, error.to_string(), means);
+            let meaning = "the bank snapshots cannot be read";
+            return Finding::bad(SUBJECT, error.to_string(), meaning);
         }
     };
     let Some(newest) = slots.first() else {
-        let means = "nothing to archive; a node can be restored here";
-        return Finding::note(SUBJECT, "no bank snapshot", means);
+        let meaning = "nothing to archive; a node can be restored here";
+        return Finding::note(SUBJECT, "no bank snapshot", meaning);
     };
     let Some(complete) = slots.iter().find(|slot| is_complete(snapshots_dir, **slot).unwrap_or(false)) else {
         let found = format!("slot {newest} is not complete: it has no fastboot_version");
-        let means = "the ledger cannot be archived: start the validator, wait until it has caught up";
-        return Finding::bad(SUBJECT, found, format!("{means}, then {GRACEFUL_STOP}"));
+        let meaning = "the ledger cannot be archived: start the validator, wait until it has caught up";
+        return Finding::bad(SUBJECT, found, format!("{meaning}, then {GRACEFUL_STOP}"));
     };
     if newest == complete {
         let found = format!("slot {complete}, complete");
-        let means = if is_lock_free { "it can be archived" } else { "it can be archived once the lock is free" };
-        return Finding::good(SUBJECT, found, means);
+        let meaning = if is_lock_free { "it can be archived" } else { "it can be archived once the lock is free" };
+        return Finding::good(SUBJECT, found, meaning);
     }
     let found = format!("slot {complete} is complete; the newest, {newest}, is not");
     Finding::note(SUBJECT, found, format!("`archive` uses slot {complete}"))
@@ -86,8 +86,8 @@ fn examine_archives(dir: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     for unusable in catalog.unusable() {
         let found = format!("{}: {}", unusable.archive.path().escaped(), unusable.fault);
-        let means = "a validator may choose it by its name; `slotpress prune --unusable` removes it";
-        findings.push(Finding::note("archive", found, means));
+        let meaning = "a validator may choose it by its name; `slotpress prune --unusable` removes it";
+        findings.push(Finding::note("archive", found, meaning));
     }
     for partial in find_partials(dir).unwrap_or_default() {
         if partial.is_in_use {
@@ -96,8 +96,8 @@ fn examine_archives(dir: &Path) -> Vec<Finding> {
         let size = quantity::bytes(partial.size_bytes);
         let age = quantity::age(partial.age(now));
         let found = format!("{partial}: unfinished download, {size} on disk, {age} old");
-        let means = "`fetch` and `bootstrap` continue it; `slotpress prune --unusable` removes it";
-        findings.push(Finding::note("download", found, means));
+        let meaning = "`fetch` and `bootstrap` continue it; `slotpress prune --unusable` removes it";
+        findings.push(Finding::note("download", found, meaning));
     }
     findings
 }
@@ -117,12 +117,12 @@ fn examine_owner(ledger: &Path) -> Finding {
     }
     if user == 0 {
         let found = format!("user {owner}, and root runs this");
-        let means = "restored files will belong to the ledger's owner";
-        return Finding::good("owner", found, means);
+        let meaning = "restored files will belong to the ledger's owner";
+        return Finding::good("owner", found, meaning);
     }
-    let means = "run slotpress as the ledger's owner, usually the validator's user";
+    let meaning = "run slotpress as the ledger's owner, usually the validator's user";
     let found = format!("user {owner}, but user {user} runs this");
-    Finding::bad("owner", found, means)
+    Finding::bad("owner", found, meaning)
 }
 
 fn examine_space(dir: &Path) -> Option<Finding> {
@@ -131,12 +131,12 @@ fn examine_space(dir: &Path) -> Option<Finding> {
     let total = stat.f_blocks.saturating_mul(stat.f_frsize).max(1);
     let [free_text, total_text] = [free, total].map(quantity::bytes);
     let found = format!("{free_text} free of {total_text}, for {}", dir.escaped());
-    let means = "`archive --dry-run` and `bootstrap --dry-run` show how much they need";
+    let meaning = "`archive --dry-run` and `bootstrap --dry-run` show how much they need";
     if (free as f64) < 0.05 * total as f64 {
-        let means = format!("nearly full; {means}");
-        return Some(Finding::note("space", found, means));
+        let meaning = format!("nearly full; {meaning}");
+        return Some(Finding::note("space", found, meaning));
     }
-    Some(Finding::good("space", found, means))
+    Some(Finding::good("space", found, meaning))
 }
 
 /// Returns the paths and lengths in bytes of the largest files in the accounts paths, largest first. Looks at

@@ -28,20 +28,20 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(subject: &'static str, verdict: Verdict, found: impl Into<String>, means: impl Into<String>) -> Self {
-        Self { subject, verdict, found: found.into(), means: means.into() }
+    fn new(subject: &'static str, verdict: Verdict, found: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self { subject, verdict, found: found.into(), means: meaning.into() }
     }
 
-    fn good(subject: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
-        Self::new(subject, Verdict::Good, found, means)
+    fn good(subject: &'static str, found: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new(subject, Verdict::Good, found, meaning)
     }
 
-    fn note(subject: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
-        Self::new(subject, Verdict::Note, found, means)
+    fn note(subject: &'static str, found: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new(subject, Verdict::Note, found, meaning)
     }
 
-    fn bad(subject: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
-        Self::new(subject, Verdict::Bad, found, means)
+    fn bad(subject: &'static str, found: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new(subject, Verdict::Bad, found, meaning)
     }
 }
 

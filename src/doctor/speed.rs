@@ -49,7 +49,7 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
         None => Finding::note("disk", "not measured", "this needs a ledger of 64 MiB or more, and O_DIRECT"),
     });
     if let Some(rate) = cores {
-        let means = match disk {
+        let meaning = match disk {
             Some(disk) if disk < rate => {
                 "the disk bounds archiving at level 1: a higher --zstd-level may take no longer"
             }
@@ -57,7 +57,7 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
             None => "archiving at level 1 reaches this rate if the disk is as fast",
         };
         let found = format!("compress {} at level 1, all together", quantity::rate(rate));
-        findings.push(Finding::good("cores", found, means));
+        findings.push(Finding::good("cores", found, meaning));
     }
     Ok(findings)
 }

@@ -24,8 +24,9 @@ fn examine_open_files() -> Finding {
     let limit = getrlimit(Resource::Nofile).current;
     let found = limit.map_or("no limit".to_string(), |limit| format!("{limit} at most"));
     if limit.is_some_and(|limit| limit < OPEN_FILES_WANTED) {
-        let means = "too few for many workers or connections: raise the limit (ulimit -n, LimitNOFILE of the service)";
-        Finding::note("open files", found, means)
+        let meaning =
+            "too few for many workers or connections: raise the limit (ulimit -n, LimitNOFILE of the service)";
+        Finding::note("open files", found, meaning)
     } else {
         Finding::good("open files", found, "enough for slotpress")
     }
@@ -35,13 +36,13 @@ fn examine_memory() -> Finding {
     let machine_bytes = machine_available_bytes();
     let limit = tightest_limit();
     let Some(bytes) = limit.iter().map(|limit| limit.left_bytes).chain(machine_bytes).min() else {
-        let means = "the system does not report it; --memory sets a limit";
-        return Finding::note("memory", "unknown", means);
+        let meaning = "the system does not report it; --memory sets a limit";
+        return Finding::note("memory", "unknown", meaning);
     };
     let found = format!("{} {}", quantity::bytes(bytes), describe_bound(machine_bytes, limit));
     if bytes < (available_threads() as u64).saturating_mul(WORKER_BYTES) {
-        let means = "too little for a worker on every core: fewer workers will run";
-        Finding::note("memory", found, means)
+        let meaning = "too little for a worker on every core: fewer workers will run";
+        Finding::note("memory", found, meaning)
     } else {
         Finding::good("memory", found, "enough for a worker on every core")
     }
@@ -62,8 +63,8 @@ fn examine_processors() -> Finding {
     let total = text.lines().filter(|line| line.starts_with("processor")).count().max(usable);
     let found = format!("{usable} of {total} may be used");
     if usable < total {
-        let means = "affinity or the control group (CPUQuota of the service) excludes the others";
-        Finding::note("processors", found, means)
+        let meaning = "affinity or the control group (CPUQuota of the service) excludes the others";
+        Finding::note("processors", found, meaning)
     } else {
         Finding::good("processors", found, "one worker runs on each")
     }

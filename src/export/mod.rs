@@ -320,7 +320,7 @@ pub fn export(options: &ExportOptions, destination: ExportTo<'_>, progress: &dyn
     {
         // Refuse an occupied output before the state is read.
         let planned = options.planned_fields(name.slot, since_name.map(|name| (name.slot, name.hash)));
-        output.check_is_free(&planned, &options.tables, progress)?;
+        output.check_new_tables(&planned, &options.tables, progress)?;
     }
     let watch = SpaceWatch::default();
     let (facts, tables) = match &output {

@@ -156,7 +156,12 @@ impl ExportOutput {
 
     /// Refuses tables that the output already has, and changes that do not follow its latest state. Ignores
     /// the leftovers of an unfinished export, and returns them.
-    pub fn check_is_free(&self, ours: &Value, tables: &[Table], progress: &dyn Progress) -> Result<UnfinishedExport> {
+    pub fn check_new_tables(
+        &self,
+        ours: &Value,
+        tables: &[Table],
+        progress: &dyn Progress,
+    ) -> Result<UnfinishedExport> {
         progress.check()?;
         let slot = ours["slot"].as_u64().unwrap_or_default();
         let unfinished = self.find_unfinished(slot, progress)?;
@@ -188,7 +193,7 @@ impl ExportOutput {
     ) -> Result<Vec<String>> {
         panic_point("export publisher");
         let new_tables: Vec<Table> = written.iter().map(|fields| fields.table).collect();
-        let unfinished = self.check_is_free(&manifest.to_value(), &new_tables, progress)?;
+        let unfinished = self.check_new_tables(&manifest.to_value(), &new_tables, progress)?;
         let mut tables = unfinished.tables.clone();
         tables.extend(new_tables.iter().map(|table| table.name().to_string()));
         tables.sort_unstable();

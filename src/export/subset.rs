@@ -1,9 +1,9 @@
 //! Exports accounts for a test validator: one JSON file for each, as `solana account` prints it, or one
 //! object with all accounts, as surfpool loads it.
 //!
-//! Accounts that the selected accounts name are exported too: the code of programs, and on request the
-//! mints of token accounts. If some of them were read before the accounts that name them, the input is
-//! read once more.
+//! Accounts to which the selected accounts refer are exported too: the code of programs, and on request the
+//! mints of token accounts. If the first read did not export one of them, because it came too early or does
+//! not exist, the input is read once more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -35,19 +35,19 @@ const SURFPOOL_NAME: &str = "surfpool.json";
 /// second read finds the code of other programs.
 const DERIVED_MAX: usize = 10_000;
 
-/// Addresses of accounts that exported accounts name, each with the owner that the account must have.
-type NamedAccounts = HashMap<[u8; 32], [u8; 32]>;
+/// Addresses of accounts to which exported accounts refer, each with the owner that the account must have.
+type ReferencedAccounts = HashMap<[u8; 32], [u8; 32]>;
 
 #[derive(Default)]
 struct FoundAccounts {
     files: BTreeMap<[u8; 32], ExportedFile>,
-    named: NamedAccounts,
+    referenced: ReferencedAccounts,
 }
 
 struct Subset<'a> {
-    /// `None` in the second read, when only named accounts are wanted.
+    /// `None` in the second read, when only referenced accounts are wanted.
     filter: Option<&'a Filter>,
-    named: NamedAccounts,
+    referenced: ReferencedAccounts,
     options: &'a ExportOptions,
     output: &'a ExportOutput,
     progress: &'a dyn Progress,
@@ -66,7 +66,7 @@ pub(super) fn write_accounts(
     let programdata = programs.flat_map(|program| programdata_candidates(&program.0));
     let mut subset = Subset {
         filter: Some(&options.filter),
-        named: programdata.map(|key| (key, UPGRADEABLE_LOADER)).collect(),
+        referenced: programdata.map(|key| (key, UPGRADEABLE_LOADER)).collect(),
         options,
         output,
         progress,
@@ -75,10 +75,10 @@ pub(super) fn write_accounts(
         found: Mutex::default(),
     };
     let report = visit_state(&options.snapshot, &options.verify, progress, &subset)?;
-    let FoundAccounts { files, named } = subset.found.get_mut();
-    named.retain(|address, _| !files.contains_key(address));
-    if !named.is_empty() {
-        subset.named = std::mem::take(named);
+    let FoundAccounts { files, referenced } = subset.found.get_mut();
+    referenced.retain(|address, _| !files.contains_key(address));
+    if !referenced.is_empty() {
+        subset.referenced = std::mem::take(referenced);
         subset.filter = None;
         visit_state(&options.snapshot, &options.verify, progress, &subset)?;
     }
@@ -98,9 +98,9 @@ pub(super) fn write_accounts(
 impl StateVisitor for Subset<'_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let manifest = Manifest::new(facts, None, self.options);
-        self.output.check_is_free(&manifest.to_value(), &[Table::Accounts], self.progress)?;
+        self.output.check_new_tables(&manifest.to_value(), &[Table::Accounts], self.progress)?;
         if self.manifest.get_or_init(|| manifest.clone()).hash != manifest.hash {
-            let error = Error::failed("the second reading found a different state");
+            let error = Error::failed("the input changed between two reads");
             return Err(error.with_hint("run the export again"));
         }
         Ok(())
@@ -118,14 +118,14 @@ impl StateWorker for SubsetWorker<'_, '_> {
         let subset = self.0;
         let header = record.header;
         let data = record.data;
-        // Without a bank file, the export fails when it ends.
+        // Without a bank file, `write_accounts` fails at the end, so nothing is exported.
         if is_superseded || header.lamports == 0 || subset.manifest.get().is_none() {
             return Ok(());
         }
         let filter = subset.filter.filter(|filter| filter.allows(header, data));
         let token = filter.and_then(|_| parse_token(header, data));
         let is_wanted = filter.is_some_and(|filter| filter.allows_token(header, &token));
-        if !is_wanted && subset.named.get(&header.pubkey) != Some(&header.owner) {
+        if !is_wanted && subset.referenced.get(&header.pubkey) != Some(&header.owner) {
             return Ok(());
         }
         let file = subset.write_account(header, data)?;
@@ -133,15 +133,15 @@ impl StateWorker for SubsetWorker<'_, '_> {
         found.files.insert(header.pubkey, file);
         if let Some(LoaderAccount::Program(address)) = LoaderAccount::parse(&header.owner, header.executable == 1, data)
         {
-            found.named.insert(address, UPGRADEABLE_LOADER);
+            found.referenced.insert(address, UPGRADEABLE_LOADER);
         }
         if let Some(TokenData::Account(token)) = token
             && subset.options.filter.with_mints
         {
-            found.named.insert(token.mint, header.owner);
+            found.referenced.insert(token.mint, header.owner);
         }
         if found.files.len() > FILES_MAX {
-            let error = Error::failed(format!("more than {FILES_MAX} accounts for a test validator"));
+            let error = Error::failed(format!("a test validator takes at most {FILES_MAX} accounts"));
             return Err(error.with_hint("use filters that select fewer accounts"));
         }
         Ok(())

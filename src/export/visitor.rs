@@ -195,7 +195,7 @@ impl StateVisitor for Exporter<'_, '_> {
         if let Some(output) = self.output
             && !is_old
         {
-            output.check_is_free(&manifest.to_value(), &options.tables, self.progress)?;
+            output.check_new_tables(&manifest.to_value(), &options.tables, self.progress)?;
         }
         let footer = [
             ("slotpress.schema_version", SCHEMA_VERSION.to_string()),

@@ -51,20 +51,20 @@ pub const FULL_3500: &str = "snapshot-3500-CtUdsvB8tPnwSzUfjmEpnuKWLaDq1upyezeio
 pub const INCREMENTAL_3500_3550: &str =
     "incremental-snapshot-3500-3550-4QFDUfNuS6K6375C8WXD93cbtR4go8HkmUoc4YjLj529.tar.zst";
 
-/// Returns the path of a fixture of the chain with slots 26 and 40, or else of the real validator.
+/// Returns the path of a fixture of Agave 4.2: of the small chain with slots 26 and 40, or of the validator's chain.
 pub fn fixture(name: &str) -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let path = fixtures.join("agave-4.2.2").join(name);
     if path.exists() { path } else { fixtures.join("agave-validator-4.2.2").join(name) }
 }
 
-/// Directories of the chains that several versions of Agave made.
+/// Directories of fixtures. Each has the archives and ledgers of one chain, which this version of Agave made.
 pub const AGAVE_4_2: &str = "agave-4.2.2";
 pub const AGAVE_4_4: &str = "agave-4.4.0";
 pub const AGAVE_4_5: &str = "agave-4.5.0-alpha.4";
 pub const AGAVE_4_5_SPLIT: &str = "agave-4.5.0-alpha.4-split";
 
-/// Returns the file of a chain whose name begins with `prefix`, such as `snapshot-26-`.
+/// Returns the chain's file with a name that begins with `prefix`, such as `snapshot-26-`.
 pub fn fixture_of(chain: &str, prefix: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(chain);
     let mut paths = fs::read_dir(&dir).expect("a chain").map(|entry| entry.expect("an entry").path());
@@ -255,7 +255,7 @@ pub fn number(object: &serde_json::Value, field: &str) -> f64 {
     object[field].as_f64().unwrap_or_else(|| panic!("{field} of {object}"))
 }
 
-/// Writes a key on the curve P-256 and a certificate that it signs itself, in PEM.
+/// Writes a key on the curve P-256, and a self-signed certificate, in PEM.
 pub fn self_signed_certificate(key: &Path, certificate: &Path, more_arguments: &[&str]) {
     let output = std::process::Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])

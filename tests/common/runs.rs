@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use crate::common::*;
 
-/// Prepares a run of the program.
+/// Prepares a run of the program. Unlike [`slotpress`], keeps the whole environment, and sets no time limit.
 pub fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(slotpress_path());
     command.args(arguments);

@@ -177,7 +177,7 @@ impl Scenario {
 
     /// Returns the stage of each call, as an index into [`Scenario::stage_names`].
     pub fn stages(&self, calls: &[Call]) -> Vec<usize> {
-        let mark = match &self.expected {
+        let last_renamed = match &self.expected {
             ExpectedResult::Archive(name, _) => name,
             ExpectedResult::Ledger | ExpectedResult::Replaced(_) => "slotpress-partial-bank-",
             ExpectedResult::Report => return vec![BEFORE_WRITING; calls.len()],
@@ -197,7 +197,7 @@ impl Scenario {
                 "fsync" | "fdatasync" | "syncfs" if stage == BEFORE_WRITING => BEFORE_WRITING,
                 "fsync" | "fdatasync" | "syncfs" => SYNCING,
                 name if name.starts_with("rename") => {
-                    is_last = line.contains(mark);
+                    is_last = line.contains(last_renamed);
                     // For a ledger, this stage begins with the journal.
                     if is_archive || is_last { RENAMING } else { BEFORE_WRITING }
                 }
@@ -220,8 +220,7 @@ impl Scenario {
             let is_rename = call.name.starts_with("rename");
             let is_creation = call.name == "openat" && line.contains("O_CREAT");
             let stage = match next_stage {
-                stage if stage == after => stage,
-                stage if stage == renaming => stage,
+                stage if stage >= renaming => stage,
                 _ if is_creation && line.contains("slotpress-partial-journal") => renaming,
                 _ if is_bootstrap && call.name == "syncfs" => syncing,
                 stage if is_bootstrap && stage == syncing => stage,
@@ -246,15 +245,15 @@ impl Scenario {
         calls.iter().map(stage_of).collect()
     }
 
-    /// True if the result looks complete.
-    pub fn is_complete(&self) -> bool {
+    /// True if the result has its final names.
+    pub fn looks_complete(&self) -> bool {
         match &self.expected {
             #[cfg(feature = "net")]
             ExpectedResult::Fetched(files) => files.keys().all(|name| self.out.join(name).exists()),
             #[cfg(feature = "net")]
-            ExpectedResult::Bootstrapped(_) => has_marked_slot(&self.out),
+            ExpectedResult::Bootstrapped(_) => has_complete_bank_snapshot(&self.out),
             ExpectedResult::Archive(name, _) => self.out.join(name).exists(),
-            ExpectedResult::Ledger => has_marked_slot(&self.out),
+            ExpectedResult::Ledger => has_complete_bank_snapshot(&self.out),
             ExpectedResult::Replaced(_) => {
                 let bank = self.out.join("snapshots/26");
                 bank.join("fastboot_version").exists() && !bank.join(OLD_STATE_MARK).exists()
@@ -283,7 +282,7 @@ impl Scenario {
             };
             assert!(&fs::read(&path).expect("read") == expected, "{moment}: {} is not whole", path.display());
         }
-        if self.is_complete() {
+        if self.looks_complete() {
             self.check_whole(moment);
         }
     }
@@ -326,7 +325,7 @@ impl Scenario {
     pub fn check(&self, source: &BTreeMap<String, Option<Vec<u8>>>, moment: &str) {
         assert!(self.source_tree() == *source, "{moment}: the source has changed");
         self.check_final_names(moment);
-        let was_complete = self.is_complete();
+        let looked_complete = self.looks_complete();
         let arguments = self.arguments();
         let (code, stderr) = run_to_stderr(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         let refuses_existing_result = match self.expected {
@@ -335,13 +334,13 @@ impl Scenario {
             ExpectedResult::Bootstrapped(_) => true,
             _ => false,
         };
-        if was_complete && refuses_existing_result {
+        if looked_complete && refuses_existing_result {
             assert_eq!(code, Some(5), "{moment}: {code:?} {stderr}");
             assert!(stderr.contains("already"), "{moment}: {code:?} {stderr}");
         } else {
             assert_eq!(code, Some(0), "{moment}: a rerun fails: {stderr}\n{:?}", relative_paths(self.dir.path()));
         }
-        assert!(self.is_complete(), "{moment}: a rerun makes no result");
+        assert!(self.looks_complete(), "{moment}: a rerun makes no result");
         self.check_final_names(moment);
         assert_eq!(self.partial_paths(), BTreeSet::new(), "{moment}: temporary files are left");
         if let ExpectedResult::Replaced(old) = &self.expected {
@@ -386,8 +385,7 @@ pub fn read_moved_aside(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     tree(dir).into_iter().rev().filter_map(with_former_path).collect()
 }
 
-/// True if a ledger has a bank snapshot that is marked complete.
-fn has_marked_slot(ledger: &Path) -> bool {
+fn has_complete_bank_snapshot(ledger: &Path) -> bool {
     fs::read_dir(ledger.join("snapshots"))
         .is_ok_and(|slots| slots.flatten().any(|slot| slot.path().join("fastboot_version").exists()))
 }

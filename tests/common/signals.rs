@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-/// A ledger large enough that a signal arrives during a run, its archive, and its slot.
+/// A ledger, its archive, and its slot. The ledger is large enough that a signal arrives during a run.
 pub struct LargeLedger {
     _dir: TempDir,
     pub ledger: PathBuf,

@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
-use slotpress_read::{
-    ArchiveInput, CheckOptions, Failure, Rule, Snapshot, SnapshotClient, VerifyOptions, VerifyReport,
-};
+use slotpress_read::{CheckOptions, Failure, Rule, Snapshot, SnapshotClient, VerifyOptions, VerifyReport};
 
 pub use crate::common::records::{RECORD_HEADER_BYTES, field, record_ranges, u64_at};
 pub use crate::common::{FULL_26, INCREMENTAL_26_40};
@@ -151,7 +149,6 @@ pub fn verify_options(clients: &[SnapshotClient]) -> VerifyOptions {
 }
 
 pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[SnapshotClient]) -> VerifyReport {
-    let incremental = incremental.map(ArchiveInput::from_path);
     slotpress_read::verify(&Snapshot::from_archives(full, incremental), &verify_options(clients), &NoProgress)
         .expect("verified")
 }

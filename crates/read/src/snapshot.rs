@@ -41,7 +41,7 @@ impl Snapshot {
     }
 
     /// Creates a snapshot of a full archive and, if there is one, an incremental archive on it.
-    pub fn from_archives(full: impl Into<ArchiveInput>, incremental: Option<ArchiveInput>) -> Self {
+    pub fn from_archives(full: impl Into<ArchiveInput>, incremental: Option<impl Into<ArchiveInput>>) -> Self {
         match incremental {
             Some(incremental) => Self::pair(full, incremental),
             None => Self::archive(full),

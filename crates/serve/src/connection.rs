@@ -74,7 +74,7 @@ impl Endpoint {
     /// expects TLS gets no response.
     fn refuse(&self, stream: &TcpStream, client: SocketAddr, response: &[u8]) {
         if let Some(server) = self.server() {
-            server.log_answer(client.ip(), String::new(), 503, 0);
+            server.log_response(client.ip(), String::new(), 503, 0);
         }
         if self.certificates.is_none() {
             let _ = stream.try_write(response);
@@ -103,7 +103,7 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
             }
             Err(refusal) => {
                 if let Some(server) = endpoint.server() {
-                    server.metrics.count_refused_connection(refusal);
+                    server.metrics.count_refusal(refusal);
                 }
                 endpoint.refuse(&stream, client, TOO_MANY_CONNECTIONS);
             }
@@ -211,7 +211,7 @@ fn log_invalid_head(endpoint: &Endpoint, client: SocketAddr, result: &Result<(),
     if error.is_parse() {
         let status = if error.is_parse_too_large() { 431 } else { 400 };
         server.metrics.count_response(status);
-        server.log_answer(client.ip(), String::new(), status, 0);
+        server.log_response(client.ip(), String::new(), status, 0);
     }
 }
 

@@ -61,13 +61,13 @@ pub struct SharedFile {
 
 /// Reads a range of a file for one request, from start to end.
 #[derive(Debug)]
-pub struct RangeReader {
+pub struct SharedFileReader {
     shared: Arc<SharedFile>,
     reader_id: u64,
     pub range: Range<u64>,
 }
 
-impl RangeReader {
+impl SharedFileReader {
     pub fn new(shared: Arc<SharedFile>, range: Range<u64>) -> Self {
         let reader_id = shared.windows.lock().add_reader(range.clone());
         Self { shared, reader_id, range }
@@ -129,7 +129,7 @@ impl RangeReader {
     }
 }
 
-impl Drop for RangeReader {
+impl Drop for SharedFileReader {
     fn drop(&mut self) {
         let unneeded = self.shared.windows.lock().remove_reader(self.reader_id);
         self.shared.drop_pages(&unneeded);
@@ -273,7 +273,7 @@ mod tests {
         let shared = open();
         assert!(Arc::ptr_eq(&shared, &open()), "the open file is shared");
         for range in [0..content.len() as u64, 5..6, WINDOW_BYTES - 1..WINDOW_BYTES + 1] {
-            let reader = RangeReader::new(shared.clone(), range.clone());
+            let reader = SharedFileReader::new(shared.clone(), range.clone());
             let mut read = Vec::new();
             let mut buffer = vec![0; 300_000];
             while (read.len() as u64) < range.end - range.start {
@@ -288,7 +288,7 @@ mod tests {
         }
         assert!(shared.windows.lock().readers.is_empty());
         // The file is truncated while it is read.
-        let reader = RangeReader::new(shared.clone(), 0..content.len() as u64);
+        let reader = SharedFileReader::new(shared.clone(), 0..content.len() as u64);
         File::options().write(true).open(&path).expect("opened").set_len(10).expect("truncated");
         assert!(reader.read(0, &mut vec![0; 1000]).is_err());
         drop((shared, reader));

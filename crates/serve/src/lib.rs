@@ -203,7 +203,7 @@ impl Server {
     }
 
     /// Logs an answered request. Drops the event if the log is full, because clients must not wait for the log.
-    fn log_answer(&self, client: IpAddr, request: String, status: u16, sent_bytes: u64) {
+    fn log_response(&self, client: IpAddr, request: String, status: u16, sent_bytes: u64) {
         let answered = AnsweredRequest { client: client.to_canonical(), request, status, sent_bytes };
         let _ = self.log.try_send(ServeEvent::Answered(answered));
     }

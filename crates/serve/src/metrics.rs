@@ -92,7 +92,7 @@ impl Metrics {
         self.ended_transfers.get_or_create(&[("outcome", outcome)]).inc();
     }
 
-    pub fn count_refused_connection(&self, refusal: Refusal) {
+    pub fn count_refusal(&self, refusal: Refusal) {
         let reason = match refusal {
             Refusal::ServerFull => "full",
             Refusal::ClientFull => "client",

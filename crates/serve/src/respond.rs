@@ -23,7 +23,7 @@ use slotpress_read::catalog::scan;
 
 use super::conditions::{FileAnswer, FileVersion, decide_answer};
 use super::connection::{Endpoint, Site};
-use super::files::RangeReader;
+use super::files::SharedFileReader;
 use super::limits::Admission;
 use super::monitoring::Monitored;
 use super::proxies::{find_client, is_trusted};
@@ -38,7 +38,7 @@ pub enum Content {
 
 #[derive(Debug)]
 pub struct FileContent {
-    pub reader: Arc<RangeReader>,
+    pub reader: Arc<SharedFileReader>,
     pub running_request: RunningRequest,
     /// Admission whose limits apply: of the connection or, behind a proxy, of the request.
     pub admission: Arc<Admission>,
@@ -60,7 +60,7 @@ pub async fn answer(
     has_body: bool,
 ) -> Reply {
     let mut response = match &endpoint.site {
-        Site::Metrics(monitored) => drop_head_body(request, answer_metrics(&**monitored, request)),
+        Site::Metrics(monitored) => answer_metrics(&**monitored, request),
         Site::Archives(server) => {
             let admission = admission.clone();
             let exchange = Exchange { server, client, admission, request };
@@ -90,14 +90,13 @@ impl Exchange<'_> {
             match self.server.limits.admit_request(client) {
                 Ok(admission) => self.admission = Arc::new(admission),
                 Err(refusal) => {
-                    self.server.metrics.count_refused_connection(refusal);
-                    return self.log(unavailable_reply("Too many requests from one client.\n"));
+                    self.server.metrics.count_refusal(refusal);
+                    return self.record(unavailable_reply("Too many requests from one client.\n"));
                 }
             }
         }
         if !has_required_host(self.request) {
-            let response = reply(StatusCode::BAD_REQUEST, "A request needs exactly one Host field.\n");
-            return self.log(drop_head_body(self.request, response));
+            return self.record(reply(StatusCode::BAD_REQUEST, "A request needs exactly one Host field.\n"));
         }
         let response = match self.request.method {
             Method::GET | Method::HEAD | Method::OPTIONS if has_body => {
@@ -108,17 +107,19 @@ impl Exchange<'_> {
             Method::OPTIONS => with_header(empty_reply(StatusCode::NO_CONTENT), ALLOW, ALLOWED_METHODS),
             _ => not_allowed_reply("Only GET, HEAD and OPTIONS are allowed.\n", ALLOWED_METHODS),
         };
-        self.log(drop_head_body(self.request, response))
+        self.record(response)
     }
 
-    /// Counts a response, and logs it unless it starts a transfer: transfers are logged when they end.
-    fn log(&self, response: Reply) -> Reply {
+    /// Counts a response, and logs it unless it starts a transfer: transfers are logged when they end. Returns the
+    /// response, without the body if the request is a HEAD.
+    fn record(&self, response: Reply) -> Reply {
+        let response = strip_body_if_head(self.request, response);
         let status = response.status().as_u16();
         self.server.metrics.count_response(status);
         if let Content::Bytes(bytes) = response.body() {
             let request = format!("{} {}", self.request.method, self.request.uri.path());
             let request = truncate(&request, LOGGED_CHARS_MAX);
-            self.server.log_answer(self.client.ip(), request, status, bytes.len() as u64);
+            self.server.log_response(self.client.ip(), request, status, bytes.len() as u64);
         }
         response
     }
@@ -231,7 +232,7 @@ impl Exchange<'_> {
             let shared = self.server.files.share(served.file, &served.stat, io_hint);
             *response.body_mut() = Content::File(FileContent {
                 next_offset: range.start,
-                reader: Arc::new(RangeReader::new(shared, range)),
+                reader: Arc::new(SharedFileReader::new(shared, range)),
                 running_request,
                 admission: self.admission.clone(),
                 last_piece: Bytes::new(),
@@ -255,7 +256,7 @@ fn has_required_host(request: &Parts) -> bool {
 }
 
 /// Removes the body from the response to a HEAD request, even if the response reports an error.
-fn drop_head_body(request: &Parts, mut response: Reply) -> Reply {
+fn strip_body_if_head(request: &Parts, mut response: Reply) -> Reply {
     if request.method == Method::HEAD {
         *response.body_mut() = Content::Bytes(Bytes::new());
     }
@@ -266,11 +267,12 @@ fn answer_metrics(monitored: &dyn Monitored, request: &Parts) -> Reply {
     if ![Method::GET, Method::HEAD].contains(&request.method) {
         return not_allowed_reply("Only GET and HEAD are allowed.\n", "GET, HEAD");
     }
-    match request.uri.path() {
+    let response = match request.uri.path() {
         "/metrics" => uncached_reply(metrics::CONTENT_TYPE, metrics::encode_text(&monitored.metrics())),
         "/healthz" => answer_health(monitored),
         _ => reply(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
-    }
+    };
+    strip_body_if_head(request, response)
 }
 
 fn answer_health(monitored: &dyn Monitored) -> Reply {

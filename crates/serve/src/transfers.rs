@@ -86,7 +86,7 @@ struct TransferKey {
 
 #[derive(Debug)]
 struct Transfer {
-    /// The report so far, without the fields that change while requests run.
+    /// The report so far. Only [`Self::report_until`] sets `sent_bytes`, `elapsed` and `is_complete`.
     report: TransferReport,
     running_requests: usize,
     sent_bytes: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! Data of other accounts: nonces, lookup tables, program state, and program code.
+//! Data of accounts other than tokens, stakes and votes: nonces, lookup tables, program state, and program code.
 
 use super::fields::push_u64s;
 use super::rng::Rng;
@@ -161,7 +161,7 @@ pub fn code_bytes(rng: &mut Rng) -> u64 {
     CODE_HEADER_BYTES + ((16 * 1024) << rng.pick(5)) + 8 * rng.pick(2048)
 }
 
-/// Writes state, slot (not in a buffer) and authority; then an ELF file: instructions, texts, and
+/// Writes state, slot (not in a buffer) and authority; then an ELF file: instructions, strings, and
 /// zeros where the program may grow.
 pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: &mut Vec<u8>) {
     let start = out.len();
@@ -177,9 +177,9 @@ pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: 
     const OPCODES: [u8; 16] =
         [0x79, 0x7b, 0xbf, 0x07, 0xb7, 0x15, 0x85, 0x55, 0x61, 0x63, 0x0f, 0x71, 0x73, 0x05, 0x67, 0x77];
     let length = end - start;
-    let texts_start = start + length * 3 / 4;
+    let strings_start = start + length * 3 / 4;
     let zeros_start = if rng.chance_permille(300) { end - length / 10 } else { end };
-    while out.len() < texts_start {
+    while out.len() < strings_start {
         if out.len() - start > 4096 && rng.chance_permille(200) {
             let back = 8 * (1 + rng.log_uniform(9)) as usize;
             let from = out.len() - back;
@@ -195,7 +195,7 @@ pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: 
         out.extend_from_slice(&offset.to_le_bytes());
         out.extend_from_slice(&immediate.to_le_bytes());
     }
-    out.truncate(texts_start);
+    out.truncate(strings_start);
     #[rustfmt::skip]
     const WORDS: [&str; 16] = [
         "account ", "overflow ", "invalid ", "owner ", "token ", "instruction ", "src/state.rs", "src/lib.rs",

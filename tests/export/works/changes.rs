@@ -552,7 +552,7 @@ fn compare_states(sql: &str, days: &Path, wholes: &[(u64, PathBuf)], tables: &[S
 
 /// The SQL in docs/export.md must find the rows of the whole export of each day.
 #[test]
-fn the_pages_sql_finds_the_whole_state_of_each_day() {
+fn sql_in_the_docs_finds_the_whole_state_of_each_day() {
     needs!("engines");
     let (_, section) = PAGE.split_once("## Changes").expect("the section");
     let sql = section.split("```").find_map(|part| part.strip_prefix("sql")).expect("SQL");

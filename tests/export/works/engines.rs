@@ -126,7 +126,7 @@ print(json.dumps([[[slot, *lamports[slot]] for slot in sorted(lamports)], [[int(
 "#;
 
 #[test]
-fn the_pages_delta_table_has_all_partitions() {
+fn the_delta_table_in_the_docs_has_all_partitions() {
     needs!("engines");
     let python_of_page = PAGE.split("```").find_map(|part| part.strip_prefix("python")).expect("Python");
     let chain = agave_chains().pop().expect("a chain");

@@ -179,8 +179,8 @@ fn surfpool_reads_the_object_of_all_accounts() {
     }
 }
 
-/// Numbers have their highest values, and a program and a token account name an account whose owner fits
-/// neither.
+/// A balance and the amounts of tokens have the highest value. A program and a token account refer to an account
+/// whose owner fits neither.
 #[test]
 fn hostile_accounts_are_exported_as_they_are() {
     let archive = fixture_of(AGAVE_4_4, "snapshot-26-");
@@ -193,7 +193,7 @@ fn hostile_accounts_are_exported_as_they_are() {
         record_bytes(3, TOKEN, 1, &token(4)),
         record_bytes(5, TOKEN_2022, 1, &token(6)),
         record_bytes(6, TOKEN_2022, 1, &[255; 82]),
-        // Program 1 names this account as its code, and token account 3 names it as its mint.
+        // Program 1 refers to this account as its code, and token account 3 as its mint.
         record_bytes(4, "Stake11111111111111111111111111111111111111", 1, &[7; 300]),
     ];
     let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/")).expect("a storage");
@@ -248,12 +248,12 @@ fn an_unexpected_state_is_refused() {
 fn too_many_accounts_for_a_test_validator_are_refused() {
     let made = make_synthetic_pair(&["--mix", "tokens", "--size", "16MiB"]);
     let flags = [&FORMAT[..], &["--owner", TOKEN]].concat();
-    assert_refused(&[&made.full], &flags, 1, "more than 30000 accounts");
+    assert_refused(&[&made.full], &flags, 1, "at most 30000 accounts");
 }
 
 /// Runs the commands in docs/export.md as they are printed there.
 #[test]
-fn the_pages_commands_export_programs_with_their_code() {
+fn commands_in_the_docs_export_programs_with_their_code() {
     let (_, section) = PAGE.split_once("## Accounts for a test validator").expect("the section");
     let (section, questions) = section.split_once("## Questions").expect("another");
     let dir = temp_dir();

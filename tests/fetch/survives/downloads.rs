@@ -58,15 +58,15 @@ fn a_download_resumes_where_it_ended() {
     assert_eq!(paths.len(), 2, "the partial file and its journal: {paths:?}");
 
     let good = serve(&files, TransferMode::Ranges);
-    // A dry run must not count the missing bytes as kept, although the partial file has its full length: the end
-    // arrived first.
+    // A dry run must not count the missing bytes as kept, although the partial file has its full length: the
+    // archive's end arrived first.
     let ledger = dir.path().join("ledger");
     let other = serve(&files, TransferMode::Ranges);
     let plan = ["bootstrap", &other.url("/"), "--ledger", text(&ledger), "--snapshots", text(dir.path()), "--dry-run"];
     let planned = run_to_json(&plan).line("bootstrap_plan")["kept_bytes"].clone();
     let url = good.url(&format!("/{full}"));
-    // With more streams, an idle connection would request a piece again on which another has worked for two
-    // seconds.
+    // With more streams, an idle connection would also request a piece that another connection has been fetching for
+    // two seconds.
     let output = run_to_json(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(planned, output.line("fetch")["archives"][0]["kept_bytes"], "{output:?}");
@@ -76,8 +76,8 @@ fn a_download_resumes_where_it_ended() {
     let archive = &output.line("fetch")["archives"][0];
     let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
     assert!(kept_bytes > 0, "{output:?}");
-    // A frame that crosses the start of the fetched end is requested again. It has at most 256 KiB of tar;
-    // twice that leaves a margin for its headers.
+    // The last part of the archive arrived first. A frame that crosses its start is requested again. Such a frame has
+    // at most 256 KiB of tar; twice that leaves a margin for its headers.
     let requested = requested_bytes(&good, length);
     let again_bytes_max = 2 * 256 * 1024;
     assert!(requested <= length - kept_bytes + again_bytes_max, "{requested} of {length}, {kept_bytes} kept");
@@ -136,7 +136,7 @@ fn a_mirror_with_a_wrong_frame_is_dropped() {
     let files = archives(&[]);
     let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     let mut wrong = files.clone();
-    // The change is in the middle of a frame. The end, which is compared, is the same.
+    // The change is in the middle of a frame. The archive's end, which is compared, is the same.
     wrong.get_mut(full).expect("there")[bytes.len() / 2] ^= 1;
     let servers =
         [serve(&files, TransferMode::Ranges), serve(&wrong, TransferMode::Ranges), serve(&files, TransferMode::Ranges)];
@@ -180,7 +180,8 @@ fn after_a_kill_few_bytes_are_fetched_again() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .expect("starts");
-        // The end and a range for each stream are requested at once, so some bytes are always in flight.
+        // The archive's end and a range for each stream are requested at once, so some bytes are always in flight. The
+        // kills come after 10 to 14 MiB, in no order.
         let kill_at_bytes = (10 + kill * 619 % 5) << 20;
         wait_for("some of the file", || requested_bytes(&server, length) >= kill_at_bytes);
         child.kill().expect("killed");
@@ -195,7 +196,7 @@ fn after_a_kill_few_bytes_are_fetched_again() {
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(files_in(dir.path()) == files);
         let requested = requested_bytes(&server, length) - before;
-        // The end, which is fetched first, is requested again.
+        // The last eighth, which is fetched first, is requested again.
         let end_bytes = length / 8;
         assert!(
             requested <= length - arrived + STREAMS * RANGE_BYTES + end_bytes,

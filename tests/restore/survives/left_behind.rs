@@ -1,4 +1,4 @@
-//! A failed restore leaves no files behind.
+//! A failed restore leaves nothing behind but the lock file of an existing directory.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::common::*;
 use crate::restore::*;
 
 #[test]
-fn a_failed_restore_leaves_nothing_new() {
+fn a_failed_restore_leaves_at_most_the_lock_file() {
     let dir = temp_dir();
     let damaged = dir.path().join("damaged.tar.zst");
     let mut bytes = fs::read(fixture(FULL_26)).expect("read");

@@ -1,6 +1,6 @@
-//! Accounts that Agave reads between loading an archive and its first block, and fields that must
-//! agree in a pair. If one of them is altered and everything that depends on it is recomputed, every
-//! command that makes or names a state refuses the result.
+//! Accounts that Agave reads between loading an archive and its first block, and fields that must agree in a pair.
+//! If one of them is altered and everything that depends on it is recomputed, `verify`, `restore`, `recompress` and
+//! `rebase` refuse the result, except for the accounts in `LOOSER`, which only the state's hash protects.
 
 use std::path::Path;
 
@@ -168,7 +168,7 @@ fn each_breaking_change_is_reported_by_its_rule_alone() {
     }
 }
 
-/// Commands that make or name a state refuse a state that breaks a rule, and write no files. Only `recompress` accepts
+/// `restore`, `recompress` and `rebase` refuse a state that breaks a rule, and write no files. Only `recompress` accepts
 /// a state that Firedancer loads.
 #[test]
 fn commands_refuse_states_that_break_a_rule() {
@@ -448,12 +448,12 @@ fn altered_bank_fields(origin: &Origin) -> Vec<Altered> {
     altered
 }
 
-/// Rules that are stricter than Agave's loader on purpose: with fewer than two hashes per tick, the validator's thread
-/// for proof of history would end in the first block.
+/// Rules that are stricter than Agave's loader on purpose: if a tick has fewer than two hashes, the validator's PoH
+/// service exits in the first block.
 const STRICTER: [Rule; 2] = [Rule::HashesPerTick, Rule::NoHashesPerTick];
 
-/// Alterations that `verify` does not find although Agave refuses some of them: a part of their
-/// names, and the reason.
+/// Alterations that `verify` accepts although Agave may refuse them. Each row has a part of their labels, and the reason
+/// why they may be accepted.
 const LOOSER: &[(&str, &str)] = &[
     ("SysvarRent1111", COVERED_BY_THE_HASH),
     ("Rent: ", COVERED_BY_THE_HASH),
@@ -479,8 +479,10 @@ fn verdicts_on_accounts_agree_with_agave() {
         |origin: &&Origin| selection.as_ref().is_none_or(|chains| chains.split(',').any(|chain| chain == origin.chain));
     let mut states = 0;
     let mut equal = 0;
+    // Disagreements on purpose: only `verify` refuses the state (a rule of `STRICTER`), or only Agave (`LOOSER`).
     let mut stricter = 0;
     let mut looser = 0;
+    // Other disagreements: only `verify` refuses the state, or only Agave.
     let mut cautious = Vec::new();
     let mut dangerous = Vec::new();
     for origin in STATES.iter().filter(is_selected) {

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 
 use slotpress_base::NoProgress;
-use slotpress_read::{ArchiveInput, Check, ClientVerdict, Rule, Snapshot, SnapshotClient, VerifyReport};
+use slotpress_read::{Check, ClientVerdict, Rule, Snapshot, SnapshotClient, VerifyReport};
 
 use super::fields::{BANK_FILE, ListItems, OF_GENESIS, RandomFields, UNCHECKED, altered_fields, field_places};
 use crate::common::oracle::Oracle;
@@ -98,9 +98,8 @@ const LOOSER_THAN_FIREDANCER: &[(&str, &str)] = &[
 
 /// Verifies archives in a directory for all versions of Agave.
 fn verify_for_agave(paths: &AlteredPaths) -> slotpress::Result<VerifyReport> {
-    let incremental = paths.incremental.as_ref().map(ArchiveInput::from_path);
     slotpress_read::verify(
-        &Snapshot::from_archives(&paths.full, incremental),
+        &Snapshot::from_archives(&paths.full, paths.incremental.as_ref()),
         &verify_options(&SnapshotClient::AGAVE),
         &NoProgress,
     )

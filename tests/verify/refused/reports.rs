@@ -9,7 +9,7 @@ use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress::verify::{CheckMode, CheckOptions, VerifyOptions};
 use slotpress::{ErrorKind, Snapshot};
 use slotpress_base::NoProgress;
-use slotpress_read::{ArchiveInput, Check, Failure, FailurePlace, LocalArchive, Rule, SnapshotClient, VerifyReport};
+use slotpress_read::{Check, Failure, FailurePlace, LocalArchive, Rule, SnapshotClient, VerifyReport};
 
 use crate::common::{run_to_first_line, temp_dir, text};
 use crate::verify::altered::{Altered, corpus};
@@ -81,8 +81,7 @@ fn altered_archives_have_these_reports() {
     for altered in archives_with_stable_reports() {
         let dir = temp_dir();
         let paths = altered.write_to(dir.path());
-        let incremental = paths.incremental.as_ref().map(ArchiveInput::from_path);
-        let snapshot = Snapshot::from_archives(&paths.full, incremental);
+        let snapshot = Snapshot::from_archives(&paths.full, paths.incremental.as_ref());
         let result = slotpress_read::verify(&snapshot, &verify_options(&[]), &NoProgress);
         let report = match result {
             Ok(report) => report_text(&report),

@@ -31,7 +31,6 @@ use crate::verify::fixtures::*;
 
 /// Verifies a full archive or a pair. For archives that are not a pair, returns a default report, whose `ok` is false.
 fn verify_archives(full: &Path, incremental: Option<&Path>) -> VerifyReport {
-    let incremental = incremental.map(ArchiveInput::from_path);
     let report = slotpress_read::verify(&Snapshot::from_archives(full, incremental), &verify_options(&[]), &NoProgress);
     report.unwrap_or_else(|error| {
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");

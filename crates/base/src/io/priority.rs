@@ -1,4 +1,4 @@
-//! Lowers the priority of this process for CPU and disk.
+//! Lowers the CPU and disk priority of the calling thread, and of threads that it starts later.
 
 #![warn(missing_docs)]
 

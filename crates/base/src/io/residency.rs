@@ -13,14 +13,11 @@ use super::calls::{cached_pages, page_bytes, resident_pages};
 /// state of these pages.
 const MAP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// A range counts as not cached if at most one in this number of pages is in the page cache.
-const PAGES_PER_CACHED_PAGE_MIN: u64 = 16;
-
 /// Pages of a range that were not in the page cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColdPages {
     runs: Vec<Range<u64>>,
-    /// True if hardly any page of the range was in the page cache. A few may be there because a header
+    /// True if at most a sixteenth of the range's pages was in the page cache. A few may be there because a header
     /// was read. They are ignored: if the rest were also read through the page cache, the kernel
     /// would read ahead, and later ranges would seem to be cached.
     pub covers_nearly_all: bool,
@@ -36,15 +33,14 @@ impl ColdPages {
             return Self::default();
         }
         let outer = outer_pages(range, page_bytes);
-        let pages = (inner.end - inner.start) / page_bytes;
+        let inner_bytes = inner.end - inner.start;
         let runs = match cached_pages(file, &inner) {
             Some(0) => return Self { runs: vec![outer], covers_nearly_all: true },
-            Some(cached) if cached >= pages => return Self::default(),
+            Some(cached) if cached * page_bytes >= inner_bytes => return Self::default(),
             _ => cold_runs(file, &inner, page_bytes),
         };
         let cold_bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
-        let covers_nearly_all =
-            cold_bytes > 0 && (pages * page_bytes - cold_bytes) * PAGES_PER_CACHED_PAGE_MIN <= pages * page_bytes;
+        let covers_nearly_all = cold_bytes > 0 && inner_bytes - cold_bytes <= inner_bytes / 16;
         Self { runs: widen(runs, &inner, &outer), covers_nearly_all }
     }
 

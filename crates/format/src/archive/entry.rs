@@ -106,9 +106,9 @@ impl Entry {
     /// Parses a tar header.
     ///
     /// # Errors
-    /// The checksum is wrong, or the entry cannot be part of a snapshot archive: no snapshot has its path
-    /// or type, its path is split, its format is neither GNU nor ustar, or clients do not read entries
-    /// of its size.
+    /// The checksum is wrong, or the entry cannot be part of a snapshot archive: no snapshot has its path or
+    /// type, its path continues in the ustar prefix field, its format is neither GNU nor ustar, or clients do
+    /// not read entries of its size.
     pub fn parse_header(block: &[u8; BLOCK_LEN]) -> Result<Self> {
         let header = tar::Header::from_byte_slice(block);
         if !header.cksum().is_ok_and(|found| found == compute_checksum(block)) {
@@ -121,7 +121,7 @@ impl Entry {
             Error::damaged(format!("the entry {path:?} {why}")).with_hint("get the archive from another source")
         };
         let kind = EntryKind::parse(&path).ok_or_else(|| entry_error("has no place in a snapshot archive"))?;
-        let (type_flags, bytes_max) = if kind.is_dir() { (&b"5"[..], 0) } else { (&b"0\0"[..], ENTRY_BYTES_MAX) };
+        let (type_flags, max) = if kind.is_dir() { (&b"5"[..], 0) } else { (&b"0\0"[..], ENTRY_BYTES_MAX) };
         let type_flag = header.entry_type().as_byte();
         if !type_flags.contains(&type_flag) {
             return Err(entry_error(&format!("has the wrong type {:?}", char::from(type_flag))));
@@ -131,8 +131,8 @@ impl Entry {
             return Err(entry_error("has a header in a format that no snapshot uses"));
         }
         match header.entry_size() {
-            Ok(content_bytes) if content_bytes <= bytes_max => Ok(Self { kind, content_bytes }),
-            Ok(content_bytes) => Err(entry_error(&format!("claims {content_bytes} bytes"))),
+            Ok(content_bytes) if content_bytes <= max => Ok(Self { kind, content_bytes }),
+            Ok(size) => Err(entry_error(&format!("has size {size}; the limit is {max}"))),
             Err(_) => Err(entry_error("has an invalid size")),
         }
     }
@@ -273,8 +273,8 @@ mod tests {
             Entry::parse_header(header.as_bytes()).err().map(|error| error.to_string()).unwrap_or_default()
         };
         assert_eq!(error_of("version", b'0', ENTRY_BYTES_MAX), "");
-        assert!(error_of("version", b'0', ENTRY_BYTES_MAX + 1).contains("claims"));
-        assert!(error_of("snapshots/", b'5', 1).contains("claims"));
+        assert!(error_of("version", b'0', ENTRY_BYTES_MAX + 1).contains("the limit is"));
+        assert!(error_of("snapshots/", b'5', 1).contains("the limit is"));
         assert!(error_of("snapshots/", b'0', 0).contains("wrong type"));
         for type_flag in [b'1', b'2', b'5', b'L', b'K', b'x', b'g', b'S', b'3', b'7'] {
             assert!(error_of("version", type_flag, 0).contains("wrong type"), "{:?}", char::from(type_flag));

@@ -8,15 +8,15 @@ use slotpress_base::{Progress, Result, Stage, average_rate, saturating_add_to};
 use super::Candidate;
 use crate::{Client, NetError, NetErrorKind, Remote};
 
-/// Duration of one transfer, from its first byte.
-const TIME_MAX: Duration = Duration::from_secs(2);
+/// Duration of one measurement, from the first byte.
+const READ_TIME_MAX: Duration = Duration::from_secs(2);
 
-const BYTES_MAX: u64 = 32 * 1024 * 1024;
+const READ_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Rate that is assumed for servers that are slower, stall, or refuse the request.
 const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 
-/// Measures the servers of the first `measured_candidates_max` candidates, except those in `rates`, and adds their
+/// Measures the servers of the first `max_measured_candidates` candidates, except those in `rates`, and adds their
 /// rates. A rate applies to all archives of a server. Servers are measured one after another, because they
 /// would share the bandwidth. A server that sends nothing is given the lowest rate.
 ///
@@ -26,11 +26,11 @@ pub fn measure(
     client: &Client,
     candidates: &[Candidate],
     rates: &mut BTreeMap<String, u64>,
-    measured_candidates_max: usize,
+    max_measured_candidates: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
     progress.stage(Stage::Measuring, None);
-    let measured = candidates.iter().take(measured_candidates_max);
+    let measured = candidates.iter().take(max_measured_candidates);
     for (_, remote) in measured.flat_map(Candidate::remotes) {
         let server = remote.origin();
         if rates.contains_key(&server) {
@@ -49,7 +49,7 @@ pub fn measure(
 /// Measures the rate at which a server sends a file, in bytes per second.
 fn measure_rate(client: &Client, remote: &Remote, progress: &dyn Progress) -> Result<u64, NetError> {
     let range = match remote.length_bytes {
-        Some(length) if remote.accepts_ranges && length > 0 => Some(0..length.min(BYTES_MAX)),
+        Some(length) if remote.accepts_ranges && length > 0 => Some(0..length.min(READ_BYTES_MAX)),
         _ => None,
     };
     let request_start = Instant::now();
@@ -59,8 +59,8 @@ fn measure_rate(client: &Client, remote: &Remote, progress: &dyn Progress) -> Re
     let start = Instant::now();
     let mut received_bytes = 0;
     let mut elapsed = Duration::ZERO;
-    while elapsed < TIME_MAX
-        && received_bytes < BYTES_MAX
+    while elapsed < READ_TIME_MAX
+        && received_bytes < READ_BYTES_MAX
         && let Some(bytes) = body.next(client, progress)?
     {
         saturating_add_to(&mut received_bytes, bytes.len() as u64);

@@ -333,7 +333,7 @@ impl FindReport {
         for _ in 0..MEASURE_ROUNDS_MAX {
             if ranked.candidates.len() > 1 || options.measure_single_server {
                 let rates = &mut self.ranking.rates;
-                measure::measure(client, &ranked.candidates, rates, options.measured_candidates_max, progress)?;
+                measure::measure(client, &ranked.candidates, rates, options.max_measured_candidates, progress)?;
             }
             ranked = self.ranking.rank(&node);
             let is_measured = |best: &Candidate| best.remotes().all(|(_, remote)| self.ranking.rate(remote).is_some());

@@ -35,7 +35,7 @@ pub struct FindOptions {
     /// Number of candidates, best first, whose servers are measured for two seconds each. Because a measurement
     /// can change the order, there are up to three rounds. A server that is not measured is assumed to send
     /// 30 MB/s, a quarter of a 1 Gbit/s line. Default: 8.
-    pub measured_candidates_max: usize,
+    pub max_measured_candidates: usize,
     /// Measures a server even if there is no other to compare it with. Default: false.
     pub measure_single_server: bool,
     /// Reads bank files to learn ages if no RPC server reports the current slot, even without a maximum age.
@@ -74,7 +74,7 @@ impl Default for FindOptions {
             max_age: MaxAge::Default,
             incremental: true,
             restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
-            measured_candidates_max: 8,
+            max_measured_candidates: 8,
             measure_single_server: false,
             read_bank_times: false,
             expect_genesis_hash: None,

@@ -48,7 +48,7 @@ pub fn read_by_index(
     };
     let mut contents = ArchiveContents { has_all_entries: true, ..ArchiveContents::default() };
     contents.tar_bytes = tail.index.tar_bytes();
-    (contents.frames.frames, contents.frames.skippable_bytes) = (tail.frames.len() as u64, tail.skippable_bytes);
+    (contents.frames.frames, contents.frames.skippable_bytes) = (tail.frames.len() as u64, tail.length_bytes);
     let item_reader = ItemReader {
         is_cold: &|item: &FrameItem| reader.pieces.is_cold(&item.frame.range()),
         read: &|item, buf| reader.read_item(item, buf),

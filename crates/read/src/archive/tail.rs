@@ -22,7 +22,7 @@ pub fn tail_read_offset(length_bytes: u64) -> u64 {
     length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
 }
 
-/// Limit on the length of the seek table: four times what 450 GB of tar needs in the smallest frames.
+/// Limit on the length of the seek table: almost five times what 450 GB of tar needs in the smallest frames.
 const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,8 @@ pub struct Tail {
     pub index: Index,
     pub hashes: Option<TailHashes>,
     pub frames: Vec<DataFrame>,
-    pub skippable_bytes: u64,
+    /// Length of index and seek table.
+    pub length_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -122,7 +123,7 @@ impl Tail {
             }
             _ => return Err(Error::damaged("the archive's index is damaged: not one hash for each frame")),
         };
-        Ok(Some(Self { index, hashes, frames, skippable_bytes: length_bytes.saturating_sub(index_offset) }))
+        Ok(Some(Self { index, hashes, frames, length_bytes: length_bytes.saturating_sub(index_offset) }))
     }
 
     pub fn spans(&self) -> impl Iterator<Item = (DataFrame, FrameSpan)> + '_ {

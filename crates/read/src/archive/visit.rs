@@ -76,8 +76,8 @@ impl ReadFault<'_> {
 
 /// Decides the roles of entries and handles faults. All workers share it.
 pub trait Visitor: Sync {
-    /// Decides an entry's role. Called for every entry in the order of the archive, before its content. When an archive is read by its
-    /// index, this is called for all entries before any content.
+    /// Decides an entry's role. Called for every entry in the order of the archive, before its content. When an
+    /// archive is read by its index, this is called for all entries before any content.
     fn visit_entry(&self, entry: &Entry) -> Result<EntryRole>;
 
     /// Called for every frame whose header is read, in any order. When an archive is read by its index, this is
@@ -86,8 +86,8 @@ pub trait Visitor: Sync {
         Ok(())
     }
 
-    /// Called for every fault. If records are lost, `lost` says which. If this returns an error, reading ends.
-    /// Otherwise, reading continues as far as possible.
+    /// Called for every fault. If the fault loses records, `lost` says for the report which were not read. If this
+    /// returns an error, reading ends. Otherwise, reading continues as far as possible.
     fn handle_fault(&self, fault: ReadFault<'_>, _lost: Option<&'static str>) -> Result<()> {
         Err(fault.into_error())
     }
@@ -102,6 +102,7 @@ pub trait Visitor: Sync {
         None
     }
 
+    /// Returns an error if reading should end.
     fn check(&self) -> Result<()> {
         self.records().map_or(Ok(()), |records| records.check())
     }

@@ -15,7 +15,8 @@ use super::{Catalog, ListedArchive, NodeChoice, scan};
 ///
 /// What a node would choose is always kept. So are the newest incremental archive whose full archive is
 /// present, and the full archive of each kept incremental one. Results of `rebase` do not keep their
-/// full archive, and are deleted with it.
+/// full archive, and are deleted with it. With limits on days, weeks or
+/// epochs, archives of unknown time are kept, so call [`read_bank_times`](scan::read_bank_times) first.
 pub fn plan_prune<'a>(catalog: &'a Catalog, keep: &Keep, now: SystemTime) -> Vec<PruneDecision<'a>> {
     let always_kept = names_always_kept(catalog);
     let newest_slot = always_kept.iter().map(|name| name.slot).max();

@@ -11,8 +11,8 @@ use crate::{ArchiveInput, CheckMode, CheckOptions, SnapshotClient, StateBuilder,
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct VerifyOptions {
-    /// Clients that must load the input. If this is empty, every deviation is a failure, except deviations that
-    /// are normal for some client version. Default: empty.
+    /// Clients that must load the input. If this is empty, every broken rule is a failure, except differences
+    /// between client versions. Default: empty.
     #[setters(into)]
     pub clients: Vec<SnapshotClient>,
     /// Extent of the checks, and expected values. Default: all checks, no expected value.
@@ -25,8 +25,8 @@ pub struct VerifyOptions {
     /// Policy for the page cache and the rate while reading. Default: gentle on the page
     /// cache, without a rate limit.
     pub io_policy: IoPolicy,
-    /// Roots that the archives must have, the full archive's root first. Archives for which the list has no
-    /// root may have any. Default: none.
+    /// Expected roots: the full archive's first, then the incremental one's. An archive without a root in this
+    /// list may have any root. Default: none.
     #[setters(into)]
     pub expect_roots: Vec<ArchiveRoot>,
 }
@@ -139,7 +139,7 @@ pub(crate) fn new_state_builder(job: &VerifyJob<'_>, storages_bytes: u64) -> Res
     }
     match state.log.check_expected_space(*memory_bytes) {
         Err(error) if temporary_dir.is_none() => {
-            job.progress.warn(&format!("if the log of records does not fit in memory, the run will end with: {error}"));
+            job.progress.warn(&format!("the log of records may not fit in the temporary directory: {error}"));
         }
         result => result?,
     }

@@ -59,7 +59,7 @@ pub fn read_back_archive(
     Err(failure.to_error().with_place(message).with_hint(hint))
 }
 
-/// Finds a failure that slotpress caused. Ignores deviations that are normal for a client version, because the
+/// Finds a failure that slotpress caused. Ignores differences between client versions, because the
 /// written archive keeps them, and a missing name of the full archive, which may not have its final name yet.
 fn find_own_failure<'a>(report: &'a VerifyReport, base: Option<&ArchiveInput>) -> Option<&'a Failure> {
     let is_caused_here = |failure: &&Failure| {

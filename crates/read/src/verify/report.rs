@@ -55,8 +55,8 @@ pub struct VerifyReport {
     /// All checks, in their order.
     pub checks: Vec<CheckResult>,
     /// Broken rules that make the input invalid. If the caller asked about clients, these are the rules that at
-    /// least one of them does not tolerate. Otherwise, these are all broken rules except deviations that are
-    /// normal for some client version. At most 50 of each rule in each archive, sorted by check and place.
+    /// least one of them does not tolerate. Otherwise, these are all broken rules except differences
+    /// between client versions. At most 50 of each rule in each archive, sorted by check and place.
     pub failures: Vec<Failure>,
     /// Broken rules that all clients in `asked` tolerate. At most 50 of each rule in each archive.
     pub warnings: Vec<Failure>,
@@ -109,8 +109,8 @@ pub struct Counts {
 }
 
 impl VerifyReport {
-    /// Creates a report with the verdicts of `clients`. If `asked` names clients, deviations that all of them
-    /// tolerate are warnings.
+    /// Creates a report with the verdicts of `clients`. If `asked` names clients, broken rules that all of
+    /// them tolerate are warnings.
     pub(crate) fn from_failures(
         failures: Failures,
         asked: &[SnapshotClient],
@@ -128,7 +128,7 @@ impl VerifyReport {
             rule => is_refused(rule) || (asked.is_empty() && !rule.is_version_specific()),
         };
         let clients = verdicts(per_rule.keys().copied(), clients);
-        // A deviation that is normal for another version is not a warning: the clients' verdicts show it.
+        // A difference between client versions is not a warning: the clients' verdicts show it.
         let is_listed = |rule: Rule| is_failure(rule) || !rule.is_version_specific();
         failures.retain(|failure| is_listed(failure.rule));
         let listed = per_rule.iter().filter(|(rule, _)| is_listed(**rule));
