@@ -11,7 +11,6 @@ mod works {
 }
 mod refused {
     mod bases;
-    mod disks;
     mod silence;
     mod sources;
 }

@@ -161,6 +161,16 @@ pub fn code_bytes(rng: &mut Rng) -> u64 {
     CODE_HEADER_BYTES + ((16 * 1024) << rng.pick(5)) + 8 * rng.pick(2048)
 }
 
+const OPCODES: [u8; 16] =
+    [0x79, 0x7b, 0xbf, 0x07, 0xb7, 0x15, 0x85, 0x55, 0x61, 0x63, 0x0f, 0x71, 0x73, 0x05, 0x67, 0x77];
+
+#[rustfmt::skip]
+const WORDS: [&str; 16] = [
+    "account ", "overflow ", "invalid ", "owner ", "token ", "instruction ", "src/state.rs", "src/lib.rs",
+    "expected ", "amount ", "called `Option::unwrap()` on a `None` value", "program ", "error: ",
+    "failed to ", "index ", "mint ",
+];
+
 /// Writes state, slot (not in a buffer) and authority; then an ELF file: instructions, strings, and
 /// zeros where the program may grow.
 pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: &mut Vec<u8>) {
@@ -173,13 +183,11 @@ pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: 
     out.push(1);
     out.extend_from_slice(&rng.key());
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xf7\0\x01\0\0\0");
-    // Compilers repeat themselves: most instructions are in sequences that the program already has.
-    const OPCODES: [u8; 16] =
-        [0x79, 0x7b, 0xbf, 0x07, 0xb7, 0x15, 0x85, 0x55, 0x61, 0x63, 0x0f, 0x71, 0x73, 0x05, 0x67, 0x77];
     let length = end - start;
     let strings_start = start + length * 3 / 4;
     let zeros_start = if rng.chance_permille(300) { end - length / 10 } else { end };
     while out.len() < strings_start {
+        // Compilers repeat themselves: most instructions are in sequences that the program already has.
         if out.len() - start > 4096 && rng.chance_permille(200) {
             let back = 8 * (1 + rng.log_uniform(9)) as usize;
             let from = out.len() - back;
@@ -196,12 +204,6 @@ pub fn write_code(rngs: &mut AccountRngs<'_>, end: usize, is_buffer: bool, out: 
         out.extend_from_slice(&immediate.to_le_bytes());
     }
     out.truncate(strings_start);
-    #[rustfmt::skip]
-    const WORDS: [&str; 16] = [
-        "account ", "overflow ", "invalid ", "owner ", "token ", "instruction ", "src/state.rs", "src/lib.rs",
-        "expected ", "amount ", "called `Option::unwrap()` on a `None` value", "program ", "error: ",
-        "failed to ", "index ", "mint ",
-    ];
     while out.len() < zeros_start {
         match rng.pick(4) {
             0 => out.extend_from_slice(&rng.next().to_le_bytes()),

@@ -236,3 +236,19 @@ fn an_old_state_is_moved_aside() {
     });
     assert!(new_state == ledger_tree(&expected.path().join("ledger")));
 }
+
+#[test]
+fn ledger_and_archives_may_be_on_two_file_systems() {
+    let files = archives(&[]);
+    let server = serve(&files, TransferMode::Ranges);
+    let here = temp_dir();
+    let there = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let ledger = here.path().join("ledger");
+    let snapshots = there.path().join("snapshots");
+    let accounts = there.path().join("accounts");
+    let flags = ["--snapshots", text(&snapshots), "--accounts", text(&accounts)];
+    let output = run_to_json(&[&["bootstrap", &server.url(""), "--ledger", text(&ledger)][..], &flags].concat());
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let fetched = files_in(&snapshots);
+    assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", relative_paths(&snapshots));
+}

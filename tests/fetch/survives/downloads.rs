@@ -256,3 +256,31 @@ fn two_kills_cost_at_most_a_tenth_of_a_download() {
     println!("{sent_bytes} bytes for {length}: {:.3} x", sent_bytes as f64 / length as f64);
     assert!(sent_bytes * 10 <= length * 11, "{sent_bytes} bytes for {length}");
 }
+
+/// A limit on the length of files has the effect of a full disk.
+#[test]
+fn a_fetch_that_runs_out_of_space_is_finished_by_the_next() {
+    let files = archives(&[]);
+    let server = serve(&files, TransferMode::Ranges);
+    let dir = temp_dir();
+    let command = format!(
+        "ulimit -f 40; exec {} fetch {} -o {}",
+        slotpress_path().display(),
+        server.url(""),
+        dir.path().display()
+    );
+    let output =
+        std::process::Command::new("sh").args(["-c", &format!("trap '' XFSZ; {command}")]).output().expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("error: "), "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    assert!(
+        !relative_paths(dir.path()).iter().any(|name| files.contains_key(name)),
+        "{:?}",
+        relative_paths(dir.path())
+    );
+    let output = run_to_json(&["fetch", &server.url(""), "-o", text(dir.path())]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(files_in(dir.path()) == files);
+}
