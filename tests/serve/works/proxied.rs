@@ -31,6 +31,9 @@ fn clients_behind_a_proxy_have_their_own_limits() {
     let refused = server.wait_for_line(&["\"answered\"", "\"status\":503"]);
     assert!(refused.contains("\"client\":\"203.0.113.3\""), "{refused}");
     assert!(refused.contains(&path), "{refused}");
+    assert_eq!(server.request("HEAD", &path, "X-Forwarded-For: 203.0.113.3\r\n").status, 503);
+    let refused = server.wait_for_line(&["\"answered\"", "HEAD ", "\"status\":503"]);
+    assert!(refused.contains("\"sent_bytes\":0"), "a HEAD has no body: {refused}");
     drop(transfers);
     server.wait_for_line(&["\"served\"", "\"client\":\"203.0.113.2\""]);
     // A request without a transfer counts only until it is answered.
