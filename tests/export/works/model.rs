@@ -65,7 +65,7 @@ proptest! {
             .collect();
         expected.sort();
 
-        let snapshot = Snapshot::from_archives(&archives[0], archives.get(1));
+        let snapshot = Snapshot::from_archives(archives[0], archives.get(1));
         let mut options = ExportOptions::new(snapshot).filter(filter).data(data);
         options.format = TableFormat::Csv;
         options.tables = vec![Table::Accounts];
